@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 ROOM = 10_000_000
-"""Number of weights by which settings may exceed the file and are still built, so that the error can name the first
-difference.
+"""Number of weights that settings may require beyond twice those in the file. Up to this limit the model is built, so
+that the error message can name the first weight that differs; above it, loading fails before memory is allocated.
 """
 
 LARGEST = 1e6
-"""Maximum absolute value of a weight, far above those of any useful training. Larger ones could overflow float32, and
-sorting scores that are NaN is undefined in C++.
+"""Maximum absolute value of a weight in a file; loading a file with a larger one fails. Useful weights are far smaller,
+larger ones could overflow float32 in a forward pass, and sorting scores that are NaN is undefined in C++.
 """
 
 
@@ -263,7 +263,7 @@ def _refuse_pickle(path: Path) -> None:
 
 
 def _checksum(tensors: Mapping[str, Any]) -> str:
-    """Return a checksum of names and numbers, which is the same for torch tensors and numpy arrays."""
+    """Return a checksum of the names and values of tensors, which is the same for torch tensors and numpy arrays."""
     total = 0
     for name, each in sorted(tensors.items()):
         array = each.numpy() if hasattr(each, "numpy") else each

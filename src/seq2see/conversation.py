@@ -20,7 +20,7 @@ class Words(NamedTuple):
     long: str
     silent: str
     line: str
-    """Text before a note that concerns one of several lines."""
+    """Beginning of a note about one line of a file that is answered line by line; `{number}` is the line number."""
 
 
 ENGLISH = Words(

@@ -17,7 +17,7 @@ from typing import Any
 from unicodedata import category
 
 INSTALL_ALL = "pip install seq2see, in place of seq2see-slim"
-"""Advice if a package is missing that only the full distribution installs."""
+"""End of a message that a package is missing which the distribution seq2see installs, but seq2see-slim does not."""
 
 
 class SeqError(Exception):

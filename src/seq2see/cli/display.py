@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seq2see.session.suggest import Choice
 
 QUIET_SECONDS = 10
-"""Seconds between two plain lines about training; validations are always shown."""
+"""Minimum seconds between two progress lines that `train` prints without a terminal; validations are always printed."""
 
 
 class Display:
@@ -117,7 +117,7 @@ class Display:
             self._bar.start()
 
     def _tell(self, event: Stepped | Trained) -> None:
-        """Update the progress bar, or print a line every few seconds."""
+        """Update the progress bar, or without a terminal print a line, at most one every `QUIET_SECONDS`."""
         numbers = self._numbers + translated(f"{self._time_left(event)} left")
         if self._bar:
             self._bar.update(self._bar.task_ids[0], completed=event.step, numbers=numbers)
@@ -126,7 +126,7 @@ class Display:
             self.say(f"{translated('step')} {event.step:>7,}  {numbers}")
 
     def _time_left(self, event: Stepped | Trained) -> str:
-        """Return the remaining time up to the last step, at the speed of this process; training may stop earlier."""
+        """Return the time left, as text, until the limit of steps or minutes, at the speed of this process so far."""
         assert self._training is not None
         first, began = self._start
         seconds = (event.seconds - began) / max(1, event.step - first) * (self._training.max_steps - event.step)

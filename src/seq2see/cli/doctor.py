@@ -96,7 +96,8 @@ def doctor(
 
 @contextlib.contextmanager
 def _patience(what: str) -> Iterator[None]:
-    """Show a spinner on a terminal, because large corpora take minutes."""
+    """Show a spinner with the text `what` on a terminal during the examination, which takes minutes for a large corpus.
+    """
     if not sys.stderr.isatty():
         yield
         return

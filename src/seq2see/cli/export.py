@@ -10,7 +10,9 @@ from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Json, SourceLanguage, TargetLanguage
 
 NOTES = {"huggingface": ", both greedy", "onnx": ", both greedy", "argos": ", both with the search of Argos Translate"}
-"""Notes on how the translations were compared, for formats that do not use the run's settings."""
+"""By export format, the end of the sentence about the comparison of translations by the exported model and by the run,
+if they were not made by the run's own search settings.
+"""
 
 
 def export(

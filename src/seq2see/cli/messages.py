@@ -12,7 +12,7 @@ from seq2see.display.wording import translated
 from seq2see.errors import visible
 
 PATIENCE = 1.0
-"""Seconds after which a terminal shows the progress of a slow computation."""
+"""Seconds that a computation must have taken before its progress is shown on a terminal."""
 _CLEAR = "\r\x1b[K"
 
 

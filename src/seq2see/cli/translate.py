@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from seq2see.run import Run
 
 AT_ONCE = 2000
-"""Number of lines that are translated together: enough for efficient batches, few enough for steady output."""
+"""Maximum number of input lines per process that `translate` reads before it translates them: enough for efficient
+batches, few enough for steady output.
+"""
 LONGEST_TEXT = 2**26
-"""Maximum size in bytes of a document that is translated as a whole."""
+"""Maximum size in bytes of a document on standard input, which `translate --text` reads whole; a larger one is an
+error.
+"""
 PAUSE = "\n"
 """Value that `read_lines` yields when the input pauses; no line equals it."""
 

@@ -19,7 +19,9 @@ from seq2see import special
 from seq2see.decoding.hypothesis import Constraint
 
 FIRST, LATER = 0, 1
-"""Root nodes of the trie: for the first token of a hypothesis, and for later tokens that do not continue a form."""
+"""Indices of the two root nodes of the trie of forms: `FIRST` for the first token of a hypothesis, `LATER` for a later
+token that begins a form.
+"""
 
 
 class TrieProgress(NamedTuple):
@@ -36,9 +38,9 @@ class _Node:
     depth: int = 0
     children: dict[int, int] = field(default_factory=dict)
     part_of: int = 0
-    """Bit mask of the constraints that have a form through this node."""
+    """Bit mask of the constraints one of whose forms has a prefix that ends at this node."""
     completes: int = -1
-    """Index of the constraint that has a form ending at this node; -1 if none has."""
+    """Index of the constraint one of whose forms ends at this node; -1 if no form ends here."""
 
 
 class Trie:
@@ -128,7 +130,7 @@ class _Candidate(NamedTuple):
 
 
 NOTHING = _Candidate(-torch.inf, 0, special.PAD, TrieProgress(LATER))
-"""Candidate that fills rows if there are fewer candidates than rows."""
+"""Candidate of probability zero, which fills the rows of the beam of a sentence that has fewer candidates than rows."""
 
 
 class Ranked(NamedTuple):
@@ -179,7 +181,7 @@ class ConstrainedBeam:
         )
 
     def _ban(self, logs_RV: Tensor) -> None:
-        """Set the log-probabilities of tokens that must not follow to -inf."""
+        """Set the log-probabilities of tokens that a constraint forbids at this step to -inf."""
         for sentence, (trie, rows) in enumerate(zip(self._tries, self._progress, strict=True)):
             first = sentence * self._width
             if trie.never:

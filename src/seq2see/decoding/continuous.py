@@ -17,13 +17,15 @@ from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.recorded import UNASKED, RecordedSearch, Slots
 
 SIZES = (4, 32, 256)
-"""Possible numbers of slots. With few sentences, a step with few slots takes less time."""
+"""Possible numbers of slots in a set of slots; a slot holds the search for one sentence. All slots of a set are
+extended in one decoding step, which takes less time with fewer slots.
+"""
 SHORTEST_SOURCE, SHORTEST_TARGET = 64, 128
-"""Number of source and target tokens that the smallest slots can hold; other sizes are larger by powers of four. With
-so few sizes, sentences of different lengths share the steps of one set of slots.
+"""Number of source and target tokens that the smallest slots can hold; other sizes are larger by powers of four. Since
+there are few sizes, sentences of different lengths share the decoding steps of one set of slots.
 """
 MOST = SIZES[-1]
-"""Maximum number of sentences that are searched at the same time."""
+"""Largest number of slots in one set of slots; sentences for which no slot is free wait."""
 
 
 @dataclass
@@ -33,7 +35,7 @@ class _Set:
     slots: Slots
     free: list[int]
     running: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    """For each used slot, the name of its sentence and the maximum number of steps that remain."""
+    """For each occupied slot, the name under which its sentence was added and the maximum number of remaining steps."""
 
 
 class SlotSearch:

@@ -37,17 +37,17 @@ os.environ.setdefault("CT2_USE_MKL", "0")
 """Use oneDNN, in which int8 takes 9 % less time (docs/log.md). CTranslate2 reads this when it is imported."""
 
 PRECISIONS = ("float32", "int8")
-"""Precisions on a CPU. `convert` writes float16 as well, for GPUs."""
+"""Precisions in which this engine, which runs on a CPU, can compute; `convert` can also write float16, for GPUs."""
 CONVERSION = 1
-"""Version of the conversion; models converted by an older version are converted again."""
+"""Version of the conversion to CTranslate2's format; stored models that another version converted are not used."""
 PART = ".part-"
-"""Prefix of the names of unfinished conversions."""
+"""Prefix of the names of temporary folders in which a conversion is written before it is renamed."""
 TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
 """Number of source tokens in one batch of a worker, and minimum number of sentences: larger batches were no faster, and
 batches of fewer long sentences were slower (docs/log.md).
 """
 SCORED_AT_ONCE = 2048
-"""Number of tokens in one batch when log-probabilities of given targets are computed."""
+"""Maximum number of tokens in one batch in which `score` computes log-probabilities of given targets."""
 PATIENCE, FEW_WORDS = 2.0, 1000
 """CTranslate2 stops when `patience * beam` hypotheses are finished, whatever `decoding.stop_against` says. The patience
 is `PATIENCE` where the target vocabulary has fewer than `FEW_WORDS` tokens, and 1 elsewhere: with few tokens a wrong
@@ -243,9 +243,13 @@ class _Place(NamedTuple):
 
     folder: Path
     within: Path
-    """The part of the path that the user chose; folders below it must not be symbolic links."""
+    """Leading part of the path of `folder` that the user chose and that may contain symbolic links; the folders below
+    must not be links.
+    """
     note: Path
-    """A file in the user's cache that records sizes and times of the files when the conversion was made."""
+    """A file in the user's cache with facts (sizes and times) and the checksum of the files of a finished conversion,
+    by which `_is_whole` notices that they have changed.
+    """
 
 
 def _places(run: Path, precision: str) -> list[_Place]:

@@ -21,11 +21,11 @@ class Constraint(NamedTuple):
     """Token sequences, one of which an output must contain."""
 
     first: tuple[tuple[int, ...], ...]
-    """Token sequences with which the output may begin."""
+    """Token sequences that meet the constraint at the beginning of the output."""
     later: tuple[tuple[int, ...], ...]
-    """Token sequences that may occur anywhere else in the output."""
+    """Token sequences that meet the constraint anywhere else in the output."""
     not_after: frozenset[int] = frozenset()
-    """Tokens that must not directly follow the sequence, since they would continue its last word."""
+    """Tokens that must not directly follow such a sequence, since they would continue its last word."""
     never: frozenset[int] = frozenset()
     """Tokens that the output must not contain, because they begin another translation of the same words."""
 

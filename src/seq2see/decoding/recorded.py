@@ -25,19 +25,23 @@ from seq2see.kernels import loading
 from seq2see.model.interface import Seq2Seq
 
 MOST_ROWS = 2048
-"""Maximum number of hypotheses that are extended at the same time."""
+"""Maximum number of hypotheses (slots times beam width) that one set of slots extends at each step."""
 MOST_PLACES = 1 << 17
-"""Maximum number of tokens of all hypotheses together."""
+"""Maximum number of token positions in one set of slots: of the sources, and of all hypotheses together."""
 SHORTEST = 16
-"""Number of positions of the smallest storage; other sizes are powers of two."""
+"""Minimum number of positions for which a slot has memory; other capacities are larger powers of two."""
 ENTERING = (4, 32)
-"""Numbers of sentences that can be put into slots at the same time; fewer are padded to one of these."""
+"""Numbers of sentences that one captured operation puts into slots; a smaller number of sentences is padded."""
 UNASKED = 4
-"""Number of steps between two checks for finished sentences."""
+"""Maximum number of decoding steps between two checks for finished sentences, since the CPU waits for the GPU then."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
-"""Maximum number of sets of slots that are kept for later calls, and maximum share of GPU memory that they take."""
+"""Maximum number of sets of slots that are kept for later searches, and the maximum share of the GPU's total memory
+that they take together.
+"""
 WIDEST = 32
-"""Maximum beam width; the kernels cannot hold more hypotheses in on-chip memory."""
+"""Maximum beam width of a recorded search, since the kernels hold all hypotheses of a sentence in on-chip memory; wider
+beams are searched without recording.
+"""
 
 
 class Slots:
@@ -247,7 +251,7 @@ class RecordedSearch:
 
     @property
     def _room(self) -> float:
-        """Return the maximum number of bytes of the sets of slots that are kept."""
+        """Return the maximum total size, in bytes, of the sets of slots that are kept for later searches."""
         if self._device.type != "cuda":
             return math.inf
         return KEPT_SHARE * torch.cuda.get_device_properties(self._device).total_memory

@@ -23,13 +23,19 @@ from seq2see.tokens.store import Tokenizers
 MOST_PAIRS = 2000
 """Maximum number of validation pairs from which the options for splitting documents are derived."""
 MOST_CACHED = 100_000
-"""Maximum number of sentences in a cache of translations: some tens of megabytes."""
+"""Default maximum number of sentences in a file of cached translations, which then has some tens of megabytes."""
 SHORTEST_LIMIT = 64
-"""Minimum of the maximum sentence length in tokens, even if all sentences of the validation set are shorter."""
+"""Lower bound of the length in tokens above which a sentence of a document is cut: the limit is the length of the
+longest validation source, but not less than this.
+"""
 LANGUAGE_KINDS = ("unigram", "bpe", "jamo", "imported")
-"""Kinds of tokenizers used for human languages; corpora of symbols, characters or patterns may be anything."""
+"""Kinds of tokenizers that suggest a human language if the run does not name its languages; `pattern` and `symbols`
+exclude one, and `characters` may be used for anything.
+"""
 LETTERS = 0.75
-"""Minimum share of letters among the characters of a human language."""
+"""Minimum share of letters among the characters, without spaces, of the validation texts if a run that does not name
+its languages is to count as one between human languages.
+"""
 
 
 def translate(

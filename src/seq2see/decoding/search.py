@@ -25,9 +25,9 @@ from seq2see.model.interface import Memory, Seq2Seq
 from seq2see.model.state import State
 
 BLOCK = 64
-"""Number of scores in a block, whose maximum `top` computes first."""
+"""Number of consecutive scores whose maximum `top` computes first, on a CPU, to rule out most of the vocabulary."""
 NEVER = (special.PAD, special.BEGIN)
-"""Tokens that no output contains."""
+"""Special tokens that the search never generates: their log-probability is set to -inf."""
 
 
 class SearchStep(NamedTuple):
@@ -360,7 +360,9 @@ class FinishedSentences(NamedTuple):
     parents_bTW: npt.NDArray[np.int64]
     tokens_bTW: npt.NDArray[np.int64]
     ends_bW4: npt.NDArray[np.float64]
-    """For the last token of each hypothesis: total log-probability, step, parent and token."""
+    """For the last token of each hypothesis: total log-probability, index of its step, row of the hypothesis that it
+    continues, and token id.
+    """
     scores_bW: npt.NDArray[np.float64]
     """Scores of the hypotheses; -inf where there is none."""
 

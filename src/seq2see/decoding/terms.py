@@ -28,15 +28,20 @@ from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
 
 MOST_TERMS: Final = 16
-"""Maximum number of different terms enforced in one sentence; further ones are reported as missing unless found."""
+"""Number of terms of a sentence, from the first, that are enforced; a later term is only looked for in the output."""
 PLACES: Final = 2
-"""Number of places in an output, those that depend most on a term, at which the term is inserted on trial."""
+"""Number of positions at which a missing term is inserted into an output on trial: before the words whose probability
+falls most when the term is left out of the source.
+"""
 MOST_FORMS: Final = 4
-"""Maximum number of forms of a term that are tried at each place."""
+"""Maximum number of forms (allowed translations) of a missing term that are inserted at each of these positions."""
 CERTAIN: Final = 1.0
-"""Minimum loss in nats, when a term is left out, of a word that is taken for the term's translation."""
+"""Minimum fall of a word's log-probability, in nats, when a term is left out of the source, for the word to count as
+the translation of the term.
+"""
 WIDEST: Final = 3
-"""Maximum number of words of an output that one term may replace."""
+"""Maximum number of consecutive output words that are replaced by a missing term if no word is known to translate it.
+"""
 
 
 def translate(
@@ -109,7 +114,7 @@ class _Candidate(NamedTuple):
     log_probability: float | None
     places: tuple[Span | None, ...]
     rank: float = 0.0
-    """Score by which candidates are compared; see `_scored`."""
+    """Score by which candidates that contain the same number of terms are compared; see `_scored`."""
 
     @property
     def met(self) -> int:
@@ -302,7 +307,9 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 
 
 def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
-    """Find the word of each first output that translates a missing term, if any word depends on the term."""
+    """Collect in `rivals` the first tokens of the output words that translate a missing term otherwise than the
+    glossary.
+    """
     for sentence, all_losses in zip(sentences, _losses(engine, sentences), strict=True):
         tokenizer, found = sentence.tokenizer, set[int]()
         for losses in all_losses:
@@ -320,10 +327,10 @@ class _Trial:
 
     sentence: _Sentence
     place: int
-    """Index of the token after which the term is inserted."""
+    """Number of tokens of the best output before the inserted term."""
     prefix: list[int]
     form_tokens: int
-    """Number of tokens of the term, at the end of the prefix."""
+    """Number of tokens of the inserted term, which are the last tokens of `prefix`."""
 
 
 def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) -> Iterator[_Trial]:

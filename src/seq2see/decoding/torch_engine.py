@@ -27,11 +27,14 @@ from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8", "bfloat16")
 SCORED_AT_ONCE = 4096
-"""Number of source and target tokens in one batch when log-probabilities of given targets are computed."""
+"""Maximum number of tokens, source and target, of a batch in which `score` computes log-probabilities of given targets.
+"""
 LEAST_CONSTRAINED = 10
-"""Minimum beam width of a search with constraints, because the beam is divided among the banks."""
+"""Minimum beam width of a search with constraints; a narrower beam is widened, because it is divided among groups of
+hypotheses (banks) by the number of constraint tokens that they contain.
+"""
 SMALLEST = 1e-12
-"""Minimum scale of a quantized row, for rows that are all zeros."""
+"""Minimum of the largest absolute value of a row that is quantized to int8, which avoids a division by zero."""
 
 
 class TorchEngine:

@@ -10,9 +10,9 @@ from typing import Any, Final
 from seq2see.display.wording import translated
 
 PAUSE: Final = 0.2
-"""Seconds between two updates of a progress bar."""
+"""Minimum seconds between two updates of a progress bar in a notebook."""
 HEIGHT: Final = 760
-"""Height of a page in a notebook, in pixels."""
+"""Height in pixels of the frame in which a notebook shows an HTML page."""
 
 
 def is_notebook() -> bool:

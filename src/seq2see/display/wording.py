@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 
 LANGUAGES: Final = ("en", "ko")
 VARIABLES: Final = ("SEQ2SEE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
-"""Environment variables that name the language; the first that is set decides."""
+"""Environment variables that name the language of messages; the first that is set decides."""
 LONGEST: Final = 4000
-"""Maximum number of characters of a message that is translated; longer texts are data."""
+"""Maximum number of characters of a text that is looked up in the catalogue of messages; a longer text is shown
+unchanged, since it must be data.
+"""
 
 
 HEADINGS: Final = {
@@ -35,13 +37,17 @@ HEADINGS: Final = {
 DOT: Final = "  ·  "
 """Separator between two statements about a picture, which are translated one by one."""
 ENOUGH: Final = 6
-"""Minimum number of characters of a key, without placeholders, if its values may contain spaces."""
+"""Minimum number of characters, without spaces and placeholders, of an English catalogue text whose placeholders may
+stand for texts with spaces; shorter ones would match too many messages.
+"""
 
 
 PARTICLES: Final = re.compile(r"([가-힣0-9])(['\")\]»”]*)(은\(는\)|이\(가\)|을\(를\)|과\(와\)|\(으\)로)")
 """A Korean particle in both of its forms, after Korean text or a digit, whose pronunciation decides between them."""
 DIGITS: Final = "영일이삼사오육칠팔구"
-"""Korean readings of the digits; tens, hundreds and thousands end in a consonant, as zero does."""
+"""Korean readings of the digits 0 to 9, by which the particle after a number is chosen. A number that ends in 0 is read
+as ten, hundred or thousand, which end in a consonant as the reading of zero does.
+"""
 
 
 class _Entry(NamedTuple):

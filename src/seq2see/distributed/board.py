@@ -18,15 +18,11 @@ from seq2see.machine import Stop
 TIMEOUT = timedelta(seconds=45)
 """Maximum time that ranks wait for each other in one collective, and for a heartbeat elsewhere. A rank that dies on
 this machine is noticed at once, by torchrun and by its closed connections. A rank that hangs, or whose machine is
-unreachable, is noticed only by this limit, which ends the others within a minute. It can be short because a step takes
-about a second, all ranks have equal work in it, and no rank waits for a disk during it.
-
-A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. One that hangs, or whose
-machine falls silent, is not: then this alone ends the others, within a minute. It can be so short since a step takes a
-second, all ranks get as much to do in it, and nobody waits here for a disk.
+unreachable, is noticed only by this limit, which ends the others within a minute. The limit can be short because a step
+takes about a second, all ranks have equal work in it, and no rank waits for a disk during it.
 """
 BEATS = 45
-"""Number of heartbeats sent in the time `TIMEOUT`."""
+"""Number of heartbeats that each rank sends in the time `TIMEOUT`."""
 Result = TypeVar("Result")
 
 

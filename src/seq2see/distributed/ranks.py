@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START_TIMEOUT = timedelta(minutes=10)
-"""Time limit for the start of processes, which includes reading PyTorch from a slow disk."""
+"""Maximum time until all processes of torchrun have connected; some may have to read PyTorch from a slow disk first."""
 BUCKET_NUMBERS = 25_000_000
-"""Number of gradient elements summed at a time, 100 MB: large enough for full speed, without a copy of all."""
+"""Maximum number of gradient elements that one all-reduce sums over the ranks: 100 MB in float32, enough for full
+throughput without a copy of all gradients.
+"""
 
 
 class _MemoryHereError(OnlyHereError, PassingError):
@@ -37,7 +39,9 @@ class _MemoryHereError(OnlyHereError, PassingError):
 
 
 _stores: list[Any] = []
-"""Stores of torch.distributed, kept alive with the process, which may be the one that hosts them."""
+"""Stores of torch.distributed; they are referenced until the process ends, since it may be the process that serves
+them.
+"""
 
 
 def from_torchrun() -> tuple[int, int]:
@@ -157,7 +161,9 @@ class Ranks(Group):
 
     patience = 120
     echo = 2.0
-    """Seconds to wait for a run folder, whose lock a lost machine may still hold on a shared disk."""
+    """Seconds within which a repeated signal counts as the same one, see `Group.echo`. (`patience` is two minutes
+    because a lost machine may still hold the lock of the run folder on a shared disk.)
+    """
 
     def __init__(self, rank: int, world: int, board: Board) -> None:
         self.rank, self.world, self._board = rank, world, board

@@ -16,15 +16,19 @@ from numpy.typing import NDArray
 Number = TypeVar("Number", bound=np.generic)
 
 OTHER, BREAK, CONTROL, LOST = range(4)
-"""Kinds of characters that are not letters; numbers from 4 on are scripts."""
+"""Kinds of characters that are not letters: others, line breaks, control characters, and the replacement character
+U+FFFD. Numbers from 4 on are scripts, the indices of `Tables.scripts`.
+"""
 
 _PART: Final = 1 << 16
-"""Number of characters looked up at a time."""
+"""Number of characters that are processed at a time, because NumPy converts their codes to indices of 8 bytes."""
 _HAN: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
 _HANGUL: Final = ((0xAC00, 0xD7A3),)
 _NOT_NAMED: Final = {"LATIN": ("FULLWIDTH", "FEMININE", "MASCULINE"), "KANA": ("HIRAGANA", "KATAKANA", "HALFWIDTH")}
 _SIGNS: Final = ("?？؟", "!！", ":：", "(（", '"“„«「', "/", "%％", ",،、，")
-"""Punctuation marks that translations usually keep; each group is one bit."""
+"""Groups of equivalent punctuation marks that translations usually keep; `TextMeasures.signs` has one bit for each
+group.
+"""
 
 BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """Characters that `str.splitlines` and other programs treat as the end of a line."""
@@ -38,11 +42,15 @@ class Tables(NamedTuple):
     kind: NDArray[np.uint8]
     sign: NDArray[np.uint8]
     digit: NDArray[np.uint32]
-    """A random weight for each of the ten digits, the same in all scripts; 0: not a digit."""
+    """A random weight for each of the ten digits, the same for that digit in all scripts; 0 for a character that is not
+    a digit.
+    """
     kept: NDArray[np.bool_]
-    """Whether the character is a letter, mark or number; `keys` leaves out all others."""
+    """Whether each character is a letter, mark or number; `keys`, which compares texts, ignores all other
+    characters.
+    """
     byte: NDArray[np.bool_]
-    """Whether the character may come from a byte of another encoding that was read as Latin-1 or cp1252."""
+    """Whether each character could be a byte of text in another encoding that was decoded as Latin-1 or cp1252."""
 
 
 @cache
@@ -97,14 +105,16 @@ class TextMeasures(NamedTuple):
 
     length: NDArray[np.int64]
     script: NDArray[np.uint8]
-    """Script of most letters; 0 where there are no letters."""
+    """Number of the script that most letters of the text belong to; 0 if the text has no letters."""
     pure: NDArray[np.bool_]
-    """Whether at least nine letters in ten are of that script."""
+    """Whether at least nine in ten letters of the text belong to `script`; false if the text has no letters."""
     signs: NDArray[np.uint8]
     digits: NDArray[np.uint16]
     """A hash of the digits of a text that does not depend on their order or script; 0: the text has no digits."""
     damaged: NDArray[np.bool_]
-    """Whether `mend` should check the text: it has control characters, line breaks, or possibly misread bytes."""
+    """Whether `mend` should check the text: it has line breaks, control characters, replacement characters (U+FFFD), or
+    adjacent characters that may be wrongly decoded bytes.
+    """
 
 
 def measure(texts: list[str]) -> TextMeasures:
@@ -193,7 +203,7 @@ def script_name(kind: int) -> str:
 
 
 UNSPACED = {"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"}
-"""Scripts that put no spaces between words."""
+"""Names of the scripts (as in `script_name`) that are written without spaces between words."""
 
 
 def are_unspaced(texts: list[str]) -> bool:
@@ -212,7 +222,7 @@ _RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
 _FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
 _CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")
 _CLOSING: Final = frozenset("”“’‘»«›‹…–—\u00a0")
-"""Characters that may follow a word without a space, in any language."""
+"""Closing quotation marks, dashes and similar characters, which may follow a word without a space in any language."""
 _BREAK: Final = re.compile(f"\\s*[{BREAKS}]+\\s*")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]+")
 

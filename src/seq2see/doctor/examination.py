@@ -21,20 +21,26 @@ from seq2see.text.pair import NOTHING, Sides
 from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE
 
 BLOCK: Final = 2048
-"""Maximum number of consecutive pairs in a block."""
+"""Maximum number of consecutive pairs that the doctor measures together as one block."""
 CHARACTERS: Final = 1 << 20
-"""Maximum number of characters in a block."""
+"""Number of characters, of both sides, at which a block ends even if it has fewer than `BLOCK` pairs."""
 LEARN: Final = 5
-"""Number of blocks from which the words typical of source and target are learned."""
+"""Number of blocks, from the first, from which the words typical of the source and of the target are learned."""
 _CROWD: Final = 33
 _STRETCH: Final = 100
-"""Number of rows in which exchanged pairs are counted: more than `_CROWD` of them are no accident."""
+"""If more than `_CROWD` pairs are marked within this many consecutive rows, they did not get there by accident; see
+`are_sparse`.
+"""
 _MANY: Final = 1 / 5
-"""Share of exchanged pairs above which they are intended: a corpus for translation in both directions."""
+"""Share of marked pairs (with exchanged sides, for example) above which they are taken for intended, as in a corpus for
+translation in both directions.
+"""
 _LONGEST_VALUE: Final = 1000
-"""Number of leading characters by which values of a column are compared."""
+"""Number of leading characters of the texts of one side that are compared to count how many different texts it has."""
 _FEW: Final = 20
-"""Minimum number of pairs for calling a value unusual; a column with fewer different values holds labels."""
+"""Minimum number of pairs for deciding what is usual in a corpus; and maximum number of different values of a side that
+is reported as labels, if all its values are numbers.
+"""
 
 _EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
     1 << bit for bit in range(5, 15)
@@ -252,7 +258,9 @@ class Examination:
         )
 
     def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Mark pairs whose sides are exchanged, by their scripts, or by their words if the sides share a script."""
+        """Mark pairs whose source and target are exchanged, by their scripts, or by their words if both sides have the
+        same script.
+        """
         source, target = scripts
         if not source or not target or source == target:
             return (flags & _EXCHANGED) > 0
@@ -311,7 +319,9 @@ class Examination:
         book.add("targets", repeated(self.column("source"), good & ~again & ~nearly))
 
     def _odd_lengths(self, good: Mask, turned: Mask, book: "Book") -> None:
-        """Report lengths that are far from the median, in units of the median absolute deviation."""
+        """Report pairs with an unusual ratio of lengths, compared with median and median absolute deviation, or
+        unusually long texts.
+        """
         if good.sum() < _FEW:
             return
         source, target = self.column("source_length"), self.column("target_length")

@@ -14,7 +14,7 @@ Action = Literal["dropped", "repaired", "kept"]
 Mask = NDArray[np.bool_]
 
 SHOWN: Final = 3
-"""Maximum number of examples of each finding."""
+"""Maximum number of rows that are shown as examples of each finding."""
 
 
 class Kind(NamedTuple):

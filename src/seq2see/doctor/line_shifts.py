@@ -12,15 +12,21 @@ from numpy.typing import NDArray
 
 WINDOW: Final = 250
 FEWEST: Final = 100
-"""Minimum number of rows for reporting a shift; with fewer rows, it could be due to chance."""
+"""Minimum number of rows of a corpus, and of a window, in which shifted lines are looked for; with fewer, an apparent
+shift could be due to chance.
+"""
 LAGS: Final = (1, -1, 2, -2, 3, -3, 4, -4, 5, -5)
 UNSURE: Final = 99
 _GROUP: Final = 200
-"""Number of windows compared at a time, so that memory stays constant."""
+"""Number of windows that are compared at a time, which bounds memory."""
 _SURE: Final = 6.0
-"""Number of standard errors by which another lag must fit better: too many for chance in any number of windows."""
+"""Number of standard errors by which another lag must fit a window better than lag 0: so many that no window of a large
+corpus exceeds it by chance.
+"""
 _CLEAR: Final = 0.25
-"""Minimum difference in similarity, where 1 is the similarity of sides whose lengths correlate perfectly."""
+"""Minimum by which the mean similarity of sources and targets must be higher at another lag than at lag 0 for a window
+to count as shifted; 1 is the similarity of sides whose lengths correlate perfectly.
+"""
 _POPULATION: Final = np.array([byte.bit_count() for byte in range(256)], np.int16)
 
 

@@ -12,7 +12,7 @@ from seq2see.text.pair import NOTHING, Pair, Sides
 from seq2see.text.rows import NOT_JSON, CutShortError, Faults, Row, without_gz
 
 _GUESSED_BY: Final = 1 << 16
-"""Number of bytes from which the encoding is guessed."""
+"""Maximum number of bytes, of the first lines that are not UTF-8, from which the encoding of a file is guessed."""
 
 
 class Tolerated(Faults):

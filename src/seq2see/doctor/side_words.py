@@ -15,12 +15,14 @@ Odds = dict[str, float]
 """Log-odds of words that distinguish the sides: above 0 a word belongs to the source, below 0 to the target."""
 
 _SEEN: Final = 5
-"""Minimum number of occurrences of a word that is used to distinguish the sides."""
+"""Minimum number of occurrences, on both sides together, of a word by which the sides are told apart."""
 _TELLING: Final = 1.5
-"""Minimum difference of its log-frequencies on the two sides (natural logarithm)."""
+"""Minimum absolute log-odds (natural logarithm) of a word by which the sides are told apart; and minimum mean log-odds
+of a text on the wrong side for a pair to count as exchanged.
+"""
 _MOST: Final = 20_000
 _READ: Final = 10
-"""Number of words at the beginning of a text that are looked up; more do not change the result."""
+"""Number of words at the beginning of a text whose log-odds are averaged; further words hardly change the result."""
 _AGREE: Final = 0.9
 """Minimum share of pairs whose source has words typical of sources and whose target has words typical of targets. With
 a smaller share, the words do not distinguish the sides, which are probably in the same language.

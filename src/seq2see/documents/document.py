@@ -23,7 +23,9 @@ from seq2see.errors import SettingError, nearest
 Format = Literal["auto", "plain", "html", "xml"]
 Split = flows.Split
 FOR_SPLITTING = "É"
-"""Letter that replaces `OBJECT` while sentences are split: it can begin a sentence, and is no abbreviation."""
+"""Letter that replaces `OBJECT` (a placeholder) while text is split into sentences: a sentence can begin with it, and
+it is no abbreviation.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Options:
     language: str | None = None
     """Code of the language of the document; None: guessed from its script."""
     limit: Limit | None = None
-    """Maximum length of a sentence; longer ones are cut."""
+    """Maximum length of a sentence in tokens, at which longer sentences are cut into parts; None for no limit."""
     is_language: bool = True
     """Whether the text is in a human language: it is split into sentences, and placeholders, URLs and e-mail addresses
     come out unchanged. Otherwise each line or flow is one sentence, and `%12` may mean something else."""
@@ -43,9 +45,11 @@ class Options:
     """Where plain text is split: at the ends of sentences and of paragraphs, or of all lines; at the ends of sentences
     only; or nowhere. Sentences of markup are split unless this is `nowhere`."""
     stand_ins: tuple[str, ...] = ()
-    """Words that the model copies, used in place of placeholders; if empty, placeholders are left out."""
+    """Words that the model copies into its output; the model gets them in place of placeholders. If there are none, the
+    model gets the sentence without its placeholders.
+    """
     elements: Elements = Elements()
-    """Names of elements that are treated differently from the default of HTML or XML."""
+    """Names of elements that, unlike by default in HTML or XML, are inline, blocks, or not translated."""
 
 
 class Translated(NamedTuple):
@@ -61,21 +65,23 @@ class Counts:
     """Numbers of sentences, tags and placeholders of a document, and how they were placed."""
 
     sentences: int = 0
-    """Number of translated sentences, including repeated ones."""
+    """Number of sentences that were translated, with each repetition of a sentence and each part of a cut one."""
     different: int = 0
-    """Number of different sentences; each was translated once."""
+    """Number of distinct sentences; each of them was translated once."""
     parts: int = 0
     """Number of parts that overlong sentences were cut into; they are also counted in `sentences`."""
     tags: int = 0
     """Number of tags inside sentences; an element with two tags counts once."""
     tags_guessed: int = 0
-    """Number of tags that were placed without alignment."""
+    """Number of tags that were placed by their position in the sentence, because no word alignment determined it."""
     placeholders: int = 0
     """Number of placeholders inside sentences."""
     copied: int = 0
-    """Number of placeholders whose stand-in the model wrote exactly once."""
+    """Number of placeholders whose stand-in the translation contains as often as the sentence, so that they take its
+    place.
+    """
     aligned: int = 0
-    """Number of other placeholders that were placed by word alignment."""
+    """Number of further placeholders that were placed by word alignment."""
     guessed: int = 0
     """Number of placeholders that were placed by their position in the sentence, without stand-in or alignment."""
 
@@ -100,10 +106,10 @@ class _Slot:
     """Index of the sentence's text in `DocumentPlan.sentences`."""
     items: tuple[Item, ...]
     head: str = ""
-    """White space between the tags before the sentence."""
+    """White space between the tags before the sentence; `tail` is that between the tags after it."""
     tail: str = ""
     quoted: bool = False
-    """Whether the sentence is the value of an attribute."""
+    """Whether the sentence is in the value of an attribute, so that quotation marks must be escaped."""
 
 
 @dataclass
@@ -113,9 +119,11 @@ class DocumentPlan:
     document: str
     format: Literal["plain", "html", "xml"]
     sentences: list[str] = field(default_factory=list)
-    """The texts to translate; one that the document repeats is listed once."""
+    """The texts to translate, each of them once, even if the document repeats it."""
     aligned: list[bool] = field(default_factory=list)
-    """For each of `sentences`, whether it has tags or placeholders, which word links help to place."""
+    """For each of `sentences`, whether it contains tags or placeholders, so that word alignment is needed to place
+    them.
+    """
     _slots: list[_Slot] = field(default_factory=list)
     _attributes: list[_Slot] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)

@@ -14,7 +14,9 @@ from seq2see.documents.segments import Span
 
 Split = Literal["paragraphs", "lines", "sentences", "nowhere"]
 OBJECT = "\ufffc"
-"""Unicode's object replacement character, which stands for a part of a flow that is not translated."""
+"""Unicode's object replacement character, which stands for a placeholder or other part of a flow that is not
+translated.
+"""
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -22,14 +24,14 @@ class Mark(NamedTuple):
     """A tag, a comment or a line break inside a flow; it is not part of the text, but keeps its place in it."""
 
     place: int
-    """Number of characters of the flow before the mark."""
+    """Index in the text of the flow, in characters, before which the mark stands."""
     kind: Literal["open", "close", "point", "break"]
     raw: Span
     """Span of the mark in the document."""
     number: int = -1
     """Index of the tag in the document; -1 if the mark is not a tag."""
     partner: int = -1
-    """Index of the other tag of the same element; -1 if there is none."""
+    """Value of `number` of the other tag of the same element; -1 if there is no other tag."""
     name: str = ""
 
 

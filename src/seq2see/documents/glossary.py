@@ -19,7 +19,9 @@ from seq2see.text.pair import NOTHING, Sides
 from seq2see.text.words import Term
 
 MOST_ENTRIES: Final = 100_000
-"""Maximum number of terms in a glossary; the largest public ones have some tens of thousands."""
+"""Maximum number of terms in a glossary, above which reading it fails; the largest public ones have some tens of
+thousands.
+"""
 LARGEST_FILE: Final = 1 << 25
 """Maximum size of a glossary file in bytes after decompression (32 MiB)."""
 LONGEST_TERM: Final = 200
@@ -27,9 +29,9 @@ LONGEST_TERM: Final = 200
 MOST_FORMS: Final = 20
 """Maximum number of allowed translations of a term."""
 SHOWN: Final = 5
-"""Maximum number of faults of a file that a message names."""
+"""Maximum number of faults of a glossary that one error message names."""
 BETWEEN: Final = "|"
-"""Separator between several allowed translations in one column."""
+"""Character that separates several allowed translations of a term in one column of a file."""
 EXPECTED: Final = "Expected a glossary: .tsv, .csv or .tbx, each also .gz."
 HEADERS: Final = {"source", "target", "term", "translation", "source term", "target term"}
 
@@ -154,7 +156,9 @@ class Glossary:
 
 
 KEY: Final = 3
-"""Number of characters by which terms are looked up first; a shorter term is looked up by all its characters."""
+"""Number of leading characters of a term by which the index of a glossary finds it; a shorter term is found by all its
+characters.
+"""
 
 
 def _folded(text: str) -> str:

@@ -26,7 +26,9 @@ _PLACEHOLDER = re.compile(
 )
 LONGEST_STAND_IN, MOST_STAND_INS = 20, 8
 FEWEST_COPIES, MOST_CERTAIN = 4, 0.9
-"""A word may stand for placeholders if it occurs in at least this many pairs, and is copied in this share of them."""
+"""A word may stand in for placeholders if targets copy it in at least `FEWEST_COPIES` pairs, and in at least the share
+`MOST_CERTAIN` of the pairs whose source contains it.
+"""
 _ADDRESS = ("http", "ftp", "file", "www.")
 _AFTER = ".,;:!?…'’*_"
 _PAIRS = {")": "(", "]": "["}

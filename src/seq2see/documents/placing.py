@@ -18,9 +18,13 @@ from seq2see.documents.segments import Span
 from seq2see.documents.units import Item, Unit, best_run, score, units_of, word_spans
 
 MOST_ITEMS = 60
-"""Maximum number of tags and placeholders placed by alignment; with more, they are only kept in order."""
+"""Maximum number of tags and placeholders of a sentence that are placed by word alignment; if there are more, they keep
+their order and are spread in proportion to the length of the text.
+"""
 FAR = 4
-"""Number of words on each side of an empty element or placeholder whose alignment decides where it is placed."""
+"""Number of words on each side of an empty element or placeholder whose word links are tried, the nearest first, to
+find its place in the translation.
+"""
 
 
 @dataclass(eq=False)
@@ -38,7 +42,7 @@ class Element:
     """The placeholder, or the tag of an empty element; None for an element with content."""
     children: list["Element"] = field(default_factory=list)
     is_known: bool = True
-    """Whether a word link determined the place of the element."""
+    """Whether a word link determined the place of the element in the translation; otherwise the place is a guess."""
     window: Span = (0, 0)
     """Range of units of the translation that the element encloses."""
 
@@ -50,9 +54,11 @@ class Placed(NamedTuple):
     tags_guessed: int
     """Number of elements and tags that were placed without a word link."""
     copied: int
-    """Number of placeholders whose stand-in the model wrote exactly once."""
+    """Number of placeholders whose stand-in the translation contains as often as the sentence, so that they take its
+    place.
+    """
     aligned: int
-    """Number of other placeholders that were placed by word links."""
+    """Number of further placeholders that were placed by word links."""
     guessed: int
     """Number of placeholders that were placed neither by a stand-in nor by word links."""
 

@@ -15,11 +15,17 @@ Span = tuple[int, int]
 """Start and end (exclusive) of a range of characters."""
 
 WINDOW = 2000
-"""Number of characters searched for ends of sentences at a time: sentencex is quadratic on unmatched quotes."""
+"""Number of characters that are split into sentences, or whose script is examined, at a time: the time that sentencex
+takes is quadratic in the length of a text with unmatched quotation marks.
+"""
 WRAPPED = 40
-"""Minimum number of characters of a line whose end may be due to automatic line wrapping."""
+"""Minimum number of characters of a line that may have been wrapped automatically, so that it is joined with the next
+line; half of it in scripts without spaces between words.
+"""
 LONGEST_TOKEN = 16
-"""Maximum average number of characters per token; it limits how much text is tokenized to find a place to cut."""
+"""Number of characters per token of the limit that are tokenized at a time to find where to cut an overlong sentence;
+text with more characters per token is cut earlier than necessary.
+"""
 
 _LINE_END = re.compile(r"\r\n|[\n\r\u2028\u2029\v\f\x85]")
 _PREFIX = re.compile(r"[^\S\n]*+((?:>[^\S\n]*+)*+)")
@@ -55,7 +61,7 @@ class Limit:
     count: Callable[[Sequence[str]], Sequence[int]]
     """Returns the number of tokens of each text."""
     most: int
-    """Maximum number of tokens of a sentence."""
+    """Maximum number of tokens of a sentence, above which it is cut into parts."""
 
 
 class Line(NamedTuple):
@@ -64,7 +70,7 @@ class Line(NamedTuple):
     start: int
     end: int
     quoted: str
-    """Quotation marks of e-mail (`>`) before the line, without spaces."""
+    """Quotation marks of e-mail (`>`) at the beginning of the line, without the spaces between them."""
     is_item: bool
     """Whether the line begins with a list or heading marker; `start` is after the marker."""
 

@@ -23,9 +23,11 @@ TERMS: Final = {"termSec", "tig", "ntig"}
 LEFT_OUT: Final = ("deprecatedTerm", "supersededTerm")
 """Values (or their prefixes) of `administrativeStatus` that mark terms which must not be used."""
 MOST_TERMS: Final = 1000
-"""Maximum number of terms of one concept, in all languages."""
+"""Maximum number of terms of one concept, in all languages together, above which reading the file fails."""
 LONGEST: Final = 10_000
-"""Maximum number of characters of a term that are read; anything longer is not a term."""
+"""Number of characters at which the reading of one term stops; such a text is not a term, and the glossary refuses
+it.
+"""
 
 
 class TermsOfConcept(NamedTuple):

@@ -27,7 +27,7 @@ class Unit(NamedTuple):
 
     span: Span
     votes: tuple[float, ...] = ()
-    """Positions in the sentence that the unit is aligned with."""
+    """For each word link of the unit, the middle of the linked part of the sentence, as a character index."""
     item: Item | None = None
 
 

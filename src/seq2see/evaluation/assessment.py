@@ -24,12 +24,16 @@ from seq2see.training.bad_numbers import NotFinite
 
 NAMES = ("exact", "chrf")
 SAMPLE = 100_000
-"""Maximum number of training pairs, evenly spread, in which frequencies are counted."""
+"""Maximum number of pairs, evenly spread over the training set or the validation set, from which `frequencies` are
+computed.
+"""
 SOLVED = 99.0
-"""Exact match of a baseline in % above which no model can be clearly better."""
+"""Exact match, in %, from which a baseline or a model is taken to have solved the task. Such a baseline is not compared
+with a model if others are left: no model could be clearly better.
+"""
 FEW_PAIRS = 5000
 ENOUGH_STEPS = 1000
-"""Number of steps after which a model should have learnt something, even if no pair was seen twice."""
+"""Number of steps after which a model should have learned something, even if it has not seen any pair twice."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,11 @@ class Frequencies:
     """Statistics of the targets alone, without the sources."""
 
     commonest: str
-    """The most common target."""
+    """The most frequent target among the training pairs, the output of a baseline without a model."""
     unigram_loss: float
-    """Mean loss per validation token if tokens are predicted by their frequency alone."""
+    """Mean loss per token of the validation targets, in nats, if each token is predicted by its frequency in the
+    training targets.
+    """
 
 
 @dataclass(frozen=True)
@@ -47,10 +53,10 @@ class Assessment:
     """Scores of a finished model and of the baselines on the validation pairs."""
 
     loss: float | None
-    """Mean loss per validation token; None if it was not finite."""
+    """Mean loss per token of the validation targets, in nats, of the kept model; None if it is not finite."""
     unigram_loss: float
     scores: dict[str, dict[str, float]]
-    """Exact match and chrF of the model and of each baseline."""
+    """Exact match and chrF of the model and of each baseline, by the name of the system, then of the score."""
     findings: list[str]
     """Problems of the training, one line each; empty for a model that learned its task."""
 

@@ -32,7 +32,9 @@ RESAMPLES = 1000
 SEED = 12345
 """Seed of the resampling, the same as sacreBLEU's, so that its paired bootstrap draws the same sentences."""
 FEWEST = 20
-"""Minimum number of pairs for a verdict: a few pairs that agree by chance would look certain."""
+"""Minimum number of scored pairs for a verdict; with fewer, the verdict is `too few pairs`, since chance agreement of a
+few pairs would look certain.
+"""
 LEVEL = 0.05
 """Significance level: share of comparisons of equal systems that may end with "better" or "worse", for each score."""
 POWER = 0.8
@@ -52,7 +54,7 @@ class Difference:
     ours: float
     theirs: float
     difference: float
-    """Our score minus theirs."""
+    """Mean score of our runs minus the mean score of the runs that they are compared with."""
     low: float
     """Lower end of the 95 % confidence interval of the difference."""
     high: float
@@ -64,7 +66,9 @@ class Difference:
     verdict: Verdict
     """Whether our system is better; "too few runs" if the number of runs does not allow an answer."""
     models: Verdict | None
-    """Whether these models are better on text of this kind, whatever their seeds; only if a side has one run."""
+    """Whether these particular trained models, not systems with other seeds, are better on text of this kind; None
+    unless a side has only one run.
+    """
     detectable: float | None
     """The true difference, of the systems or of the models, that such a comparison finds with a probability of 80 %;
     None if it cannot find any.

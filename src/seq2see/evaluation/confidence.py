@@ -27,24 +27,32 @@ Floats = NDArray[np.float64]
 Measure = Literal["exact", "chrf"]
 
 FEWEST: Final = 100
-"""Minimum number of validation pairs for a calibration: with fewer, its error would exceed what it corrects."""
+"""Minimum number of validation pairs for a calibration; with fewer, the error of the fit would exceed the error that it
+corrects.
+"""
 MOST_BINS, IN_A_BIN = 10, 20
-"""Maximum number of points of a reliability curve, and minimum number of translations of each."""
+"""Maximum number of points (bins) of a reliability curve, and minimum number of translations in each bin."""
 FOLDS: Final = 5
 RIDGE: Final = 1.0
-"""Penalty on the squares of the slopes, for standardised features; small compared with a hundred pairs."""
+"""Ridge penalty on the squared slopes of the logistic regression, for standardised features; it is small compared with
+the likelihood of a hundred pairs.
+"""
 ROUNDS: Final = 50
 LEAST: Final = 1e-300
-"""Minimum of probabilities before the logarithm is taken."""
+"""Lower bound of a translation's probability before the logarithm is taken, because the logarithm of 0 is not
+finite.
+"""
 WEAKEST: Final = 0.1
-"""Share of the validation translations that count as weak if quality is chrF."""
+"""If quality is measured by chrF, the share of validation translations, those of the lowest confidence, that count as
+weak.
+"""
 
 
 class ExpectedQuality(NamedTuple):
     """The expected quality of a translation."""
 
     value: float
-    """From 0 to 1: the probability that it is right, or its expected chrF / 100."""
+    """From 0 to 1: the probability that the translation is right or, if `measures` is chrF, its expected chrF / 100."""
     measures: Measure
     weak: bool
     """Whether the translation is more likely wrong than right; for chrF, whether its confidence is in the range of the

@@ -41,10 +41,10 @@ class Score:
     value: float
     signature: str
     counts: list[list[float]] = field(repr=False)
-    """For each item, the counts that this score needs: matching n-grams, edits, lengths."""
+    """For each sentence, the counts that this score is computed from, such as matching n-grams, edits and lengths."""
     of_sums: Callable[[Sequence[float]], float] = field(repr=False, compare=False)
-    """Function that computes the score from the sums of these counts: the score of a corpus is not the mean over its
-    items.
+    """Function that computes the score of a corpus from the sums of `counts` over its sentences: most scores are not
+    the mean of their values for single sentences.
     """
 
 

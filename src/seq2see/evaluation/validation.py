@@ -25,13 +25,17 @@ from seq2see.training import loop
 AT_ONCE = 1024
 """Number of tokens in one forward pass for which all logits are kept."""
 UNKNOWN_LOSS = math.log(sys.maxunicode)
-"""Loss of naming an unknown character, which is added to that of the token for unknown ones."""
+"""Loss in nats that is added for each unknown target token: that of choosing its character among all Unicode code
+points with equal probability.
+"""
 Measured = tuple[float, int, list[str]]
-"""Measurements on a share of the pairs: summed loss, number of target tokens, translations if the metric needs them."""
+"""Measurements of one process on its share of the validation pairs: summed loss in nats, number of target tokens, and
+translations if the metric needs them.
+"""
 
 SEARCHED, FEWEST = 0.05, 1000
-"""Maximum number of tokens that a validation translates, as a share of the tokens trained on between two validations;
-and minimum number of pairs that are always translated.
+"""Maximum number of target tokens of the pairs that a validation translates, as a share of the tokens trained on
+between two validations; and the number of pairs that are translated even if they exceed this share.
 """
 
 

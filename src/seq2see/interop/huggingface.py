@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from seq2see.interop.names import Weights
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
-"""Our names of the activation functions of Marian models."""
+"""Names of activation functions in `config.json` of Marian models, and our name of each."""
 MUTED = -100.0
-"""Bias of a token that duplicates another one, so that its probability is zero in float32."""
+"""Bias added to the logit of a token that must never be generated: its probability becomes zero in float32."""
 LANGUAGE = re.compile(r"[\w@.+-]{1,40}")
 """Pattern of a language code in a tag of a model: `fra`, `cmn_Hans`."""
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
@@ -42,9 +42,11 @@ class Foreign:
     tokenizers: Tokenizers
     weights: "Weights"
     facts: dict[str, Any] = field(default_factory=dict)
-    """Additional facts for the manifest."""
+    """Entries of `manifest.json` in addition to those of every imported run."""
     notes: tuple[str, ...] = ()
-    """Notes about what the run does differently from the other program."""
+    """Notes for the user about differences between the outputs of the run and of the program that the model comes
+    from.
+    """
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,11 @@ class SideVocabulary:
 
     spellings: list[str]
     rows: list[int]
-    """For each of our ids, the id in the other program."""
+    """For each of our token ids, the id of the token, and so its row of the embedding matrix, in the other program."""
     muted: list[int]
-    """Our ids that duplicate another one: the other program uses one token where we have two."""
+    """Our ids of tokens that are never generated, because another of our ids stands for the same token of the other
+    program.
+    """
 
     @property
     def languages(self) -> list[str]:
@@ -419,7 +423,9 @@ def settings_of(
 
 
 MOST_OUTPUT, MOST_SOURCE = 1000, 8192
-"""Maximum of `decoding.max_extra`, and maximum number of source tokens for which position tables are made."""
+"""Maximum of `decoding.max_extra` (output tokens) and of `decoding.max_source` (source tokens) in an imported run;
+larger values of the model's configuration are reduced to these.
+"""
 
 
 def _most_output(path: Path, about: Mapping[str, Any]) -> int | None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from seq2see.interop.names import Weights
 
 AT_ONCE = 50
-"""Number of sentences in one batch of `generate`."""
+"""Number of sentences that `generate` of Hugging Face Transformers translates in one batch when the exported model is
+compared with the run.
+"""
 
 
 def obstacle(settings: Settings) -> str | None:

@@ -16,7 +16,7 @@ from seq2see.text.tags import tagged
 from seq2see.tokens.store import Tokenizers
 
 MOST_FILES = 100
-"""Maximum number of files whose checksums are recorded in the manifest."""
+"""Number of entries of the imported folder, by name, among which files get their checksums recorded in the manifest."""
 
 
 def import_model(

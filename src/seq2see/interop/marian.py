@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SETTINGS, BIAS, OUTPUT = "special:model.yml", "decoder_ff_logit_out_b", "decoder_ff_logit_out_W"
 POSITIONS = 1024
-"""Length of the position table in the run; Marian itself computes positions for any length."""
+"""Number of positions in the table of the imported model; Marian computes sinusoids for any position instead."""
 EPSILON = 1e-6
 """Epsilon of layer norm in Marian's Transformer."""
 MUST_BE = {

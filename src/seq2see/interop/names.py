@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 Read = Callable[[str, tuple[int, ...]], Any]
-"""Function that returns a weight of a file as an array, given its name and required shape."""
+"""Function that returns a weight of the foreign file as an array, given its name there and the shape it must have."""
 
 
 class Name(NamedTuple):

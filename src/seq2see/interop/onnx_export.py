@@ -138,7 +138,9 @@ def _normalizers(tokenizer: Imported) -> list[dict[str, Any]]:
 
 
 RARE = -1000.0
-"""Score of tokens that SentencePiece never produces for this side, because they belong to the other side."""
+"""Score, in `tokenizer.json`, of tokens of a shared vocabulary that the SentencePiece model of this side does not have:
+so low that no text is segmented into them.
+"""
 
 
 def _scores(tokenizer: Tokenizer) -> list[float]:

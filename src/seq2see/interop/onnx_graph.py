@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OPSET, IR = 17, 8
 HIDDEN = -1e9
-"""Value added to the score of a position that is masked; its exponential is zero."""
+"""Number that is added to the attention score of a masked position, so that its softmax weight is zero."""
 KINDS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
 
 
