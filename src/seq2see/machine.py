@@ -167,9 +167,11 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 # for whatever reason, they end.
 
 FEW: Final = 10
-"""Maximum number of blocks that are processed without starting processes, which takes about half a second."""
+"""Maximum number of blocks that `parallel_map` processes in its own process; starting other processes takes half a
+second.
+"""
 MOST: Final = 16
-"""Maximum number of processes; the process that reads the blocks cannot supply more."""
+"""Maximum number of processes of `parallel_map`; the process that reads the blocks cannot supply more."""
 
 
 def cores() -> int:
@@ -378,9 +380,9 @@ class Group:
 
     rank = 0
     world = 1
-    """The number of processes, which are called ranks."""
+    """Number of processes in the group; each of them is a rank."""
     patience = 0
-    """Seconds to wait for a run folder that another process has locked."""
+    """Seconds to wait for the lock of a run folder if another process holds it."""
     echo = 0.0
     """Seconds within which a repeated signal counts as the same one, because several processes may forward it."""
 

@@ -45,14 +45,16 @@ NAMED: Final = {
     ),
 }
 TRUSTED: Final = {named.expression for named in NAMED.values()}
-"""Expressions that take linear time, so that no time limit is needed."""
+"""Regular expressions of the named patterns, which take linear time, so that they are matched without a time limit."""
 
 LONGEST: Final = 4000
-"""Maximum number of characters of an expression: `re` compiles any expression of this length in a second or two."""
+"""Maximum number of characters of a user's regular expression; `re` compiles any of this length in a second or two."""
 PATIENCE: Final = 0.2
-"""Maximum seconds of computation for one text, plus `PATIENCE_FOR_EACH` for each of its characters."""
+"""Seconds that matching a user's expression in one text may take, plus `PATIENCE_FOR_EACH` for each character of the
+text; after that, an error is raised.
+"""
 PATIENCE_FOR_EACH: Final = 1e-5
-"""Additional seconds for each character: fifty times the time that a usual expression takes."""
+"""Seconds per character of a text that are added to `PATIENCE`: fifty times what a usual expression takes."""
 
 Spans = list[tuple[int, int]]
 

@@ -25,9 +25,13 @@ from seq2see.errors import PassingError, RunError, shown
 
 LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
-"""Maximum size in bytes of a text file that is read whole; the vocabularies of a run take a few megabytes."""
+"""Maximum size in bytes of a JSON or other text file that is read whole; reading a larger one fails. The vocabularies
+of a run take a few megabytes.
+"""
 PERMANENT = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-"""Disk errors that would occur again if the command were repeated."""
+"""Numbers of disk errors that would occur again if the command were repeated, so that they are not reported as
+temporary.
+"""
 
 
 # Writing
@@ -361,7 +365,9 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
 
 PART = ".part"
 LEFT_OVER = {PART, LOCK}
-"""Names of files that may exist in a folder before a run is made there."""
+"""Names that may exist in a folder that counts as empty when a run is made there: they are left from an earlier
+attempt.
+"""
 
 
 @contextlib.contextmanager

@@ -96,8 +96,7 @@ def doctor(
 
 @contextlib.contextmanager
 def _patience(what: str) -> Iterator[None]:
-    """Show a spinner with the text `what` on a terminal during the examination, which takes minutes for a large corpus.
-    """
+    """Show a spinner with the text `what` on a terminal while a corpus is examined, which may take minutes."""
     if not sys.stderr.isatty():
         yield
         return

@@ -15,8 +15,8 @@ Span = tuple[int, int]
 """Start and end (exclusive) of a range of characters."""
 
 WINDOW = 2000
-"""Number of characters that are split into sentences, or whose script is examined, at a time: the time that sentencex
-takes is quadratic in the length of a text with unmatched quotation marks.
+"""Number of characters that are split into sentences at a time, since the time that sentencex takes is quadratic in the
+length of a text with unmatched quotation marks; `guess_language` examines as many.
 """
 WRAPPED = 40
 """Minimum number of characters of a line that may have been wrapped automatically, so that it is joined with the next

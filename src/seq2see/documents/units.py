@@ -27,7 +27,9 @@ class Unit(NamedTuple):
 
     span: Span
     votes: tuple[float, ...] = ()
-    """For each word link of the unit, the middle of the linked part of the sentence, as a character index."""
+    """For each word link of the unit, the middle of the linked part of the sentence, as a character index; for a
+    placeholder, the middle of its stand-in in the sentence.
+    """
     item: Item | None = None
 
 

@@ -19,9 +19,13 @@ from torch import Tensor
 from seq2see.kernels.loading import compiled_ahead, is_collecting, launch, tried_once
 
 SHORTEST_BLOCK, LONGEST_BLOCK = 32, 64
-"""Minimum and maximum number of queries, and of keys, in one tile."""
+"""Numbers of queries or keys (rows) in one tile: the smaller one if no sequence is longer than it, else the larger
+one.
+"""
 TILE_BYTES = LONGEST_BLOCK * 256
-"""Maximum size of a tile: wide heads in float32 have tiles of fewer rows, since five tiles must fit on the chip."""
+"""Maximum size of a tile in bytes, so that five tiles fit into the on-chip memory of a GPU; with wide heads in float32,
+a tile has fewer rows.
+"""
 
 
 @tried_once

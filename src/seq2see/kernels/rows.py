@@ -17,9 +17,11 @@ from seq2see.kernels.loading import launch, tried_once
 from seq2see.kernels.packed_attention import works_on
 
 ROW_TILE = 4096
-"""Number of elements that a program of `norm_of_sum` holds at once."""
+"""Number of elements (rows times columns) that one Triton program of `norm_of_sum` processes at a time."""
 MOST_PROGRAMS = 1024
-"""Maximum number of programs of the backward pass; each sums the gradient of the norm's weights over its own rows."""
+"""Maximum number of Triton programs in the backward pass of `norm_of_sum`; each sums the gradient of the norm's weights
+over its own rows.
+"""
 
 
 @tried_once

@@ -13,9 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 PIECE = 1024
-"""Number of logits that a program of `best_words` reads."""
+"""Number of logits of a row that one Triton program of `best_words` reads."""
 KEYS = 32
-"""Number of cache positions that a program of `attend` reads at once."""
+"""Number of positions of the key-value cache that a Triton program of `attend` reads in one iteration."""
 
 
 def attend(

@@ -20,14 +20,14 @@ from pathlib import Path
 import torch
 
 PERIOD = 1.0
-"""Seconds of computation after which the number of threads is reconsidered."""
+"""Seconds of computation after which the number of PyTorch's threads is reconsidered."""
 CONTENDED = 0.15
-"""Mean number of our threads waiting for a core above which fewer threads are tried."""
+"""Mean number of threads of this process that were runnable but had no core, above which fewer threads are tried."""
 FREE = 0.7
-"""Mean number of idle cores above which more threads are tried."""
+"""Mean number of idle cores, of those that this process may use, above which more threads are tried."""
 FIRST_PAUSE, LONGEST_PAUSE = 16.0, 256.0
-"""Minimum and maximum seconds until more threads are tried without an idle core; doubled after each trial
-that fails.
+"""Minimum and maximum seconds between two trials of more threads while no core is idle; the pause is doubled after each
+trial that was not faster.
 """
 
 
@@ -37,11 +37,11 @@ class Counters:
 
     clock: float = 0.0
     waited: float = 0.0
-    """Time that threads of this process were runnable but had no core, summed over the threads."""
+    """Seconds that threads of this process were runnable but had no core, summed over the threads."""
     computed: float = 0.0
-    """Time that threads of this process ran on a core, summed over the threads."""
+    """Seconds that threads of this process ran on a core, summed over the threads."""
     idle: float = 0.0
-    """Idle time of the cores that this process may use, summed over the cores."""
+    """Seconds that the cores which this process may use were idle, summed over the cores."""
 
     def plus(self, after: "Counters", before: "Counters") -> "Counters":
         """Return these counters plus the difference of two readings; threads that ended in between are not counted."""

@@ -13,7 +13,9 @@ from seq2see.pictures import drawing
 from seq2see.pictures.drawing import INK, QUIET, SERIES
 
 FITS = 36
-"""Maximum number of characters of all labels of an axis that fit side by side; longer labels are slanted."""
+"""Maximum total number of characters of the labels of an axis that are written horizontally; if there are more, the
+labels are slanted.
+"""
 
 
 def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:

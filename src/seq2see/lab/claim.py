@@ -32,10 +32,12 @@ class Plan:
 
     quick: bool = False
     pairs: str = ""
-    """A corpus of the user, for claims that can use one."""
+    """Name or file of a corpus that the user gave, for claims that can be tested on any corpus; empty if none was
+    given.
+    """
 
     seeds: int | None = None
-    """The number of seeds of every claim, if the user sets it."""
+    """Number of seeds for every trial of every claim, if the user gave one; None for the default of each claim."""
     first_seed: int = 1
 
     def seeds_of(self, claim: "Claim") -> range:
@@ -58,7 +60,9 @@ class Trial:
     conditions: Conditions
     seed: int
     folder: Path
-    """A separate folder, not yet created, for files from which an interrupted trial can be resumed."""
+    """Path of a folder for this trial alone, which does not exist yet, for files from which an interrupted trial is
+    resumed.
+    """
 
     def __getitem__(self, condition: str) -> Any:
         return self.conditions[condition]
@@ -126,7 +130,7 @@ class Measurements(list[Measurement]):
 
 
 Value = Callable[[Measurements], float]
-"""Function that computes the number judged by an expectation, from the measurements of one seed."""
+"""Function that computes, from the measurements of one seed, the number that an expectation is about."""
 
 
 @dataclass(frozen=True)
@@ -135,20 +139,22 @@ class Expectation:
 
     words: str
     label: str
-    """The name of the number in the report."""
+    """Name of the measured number in the report."""
     value: Value
     matters: float
-    """The value of the number from which the effect matters; its side of `none` gives the direction."""
+    """Smallest value of the number that counts as an effect or, if it is below `none`, the largest; the side of `none`
+    on which it lies is the direction of the effect.
+    """
     reason: str
-    """Why an effect of that size matters."""
+    """Explanation why an effect of the size `matters` is relevant."""
     none: float = 0.0
     """The value of the number without any effect: 0 for a difference, 1 for a ratio."""
     absent: Literal["", "one side", "both sides"] = ""
-    """Set if the claim says that there is no such effect: none in the direction of `matters`, or in either
-    direction.
+    """Set if the claim is that there is no such effect: in the direction of `matters` (`one side`), or in either
+    direction (`both sides`). Empty if the claim is that there is one.
     """
     exact: bool = False
-    """Whether the number does not depend on chance, so that one seed is enough."""
+    """Whether the number is the same for every seed, so that one seed is enough."""
 
     @property
     def size(self) -> float:
@@ -176,12 +182,14 @@ class Judgement:
     bounds: str
     reason: str
     values: list[float]
-    """The measured number of each seed."""
+    """The measured number, one value for each seed."""
     mean: float
     margin: float
-    """Half of the width of the 95 % confidence interval of the mean."""
+    """Half of the width of the 95 % confidence interval of `mean`, over the seeds."""
     power: float
-    """Probability of finding an effect that just matters, given the number of seeds and their standard deviation."""
+    """Statistical power: the probability of detecting an effect of exactly the size `matters`, given the number of
+    seeds and the standard deviation over them.
+    """
     verdict: Verdict
 
     def __str__(self) -> str:
@@ -276,27 +284,35 @@ class Claim:
     name: str
     words: str
     source: str
-    """Section of the paper that makes the claim."""
+    """Section of the paper in which the claim is made."""
     measured: str
-    """Description of the measurement."""
+    """Description of what is measured, for the report."""
     trials: Callable[[Plan], list[dict[str, Any]]]
-    """Function that returns the conditions of all trials."""
+    """Function that returns the conditions of all trials of a plan; each trial is measured with every seed."""
     measure: Callable[[Trial], Numbers]
-    """Function that measures one trial with one seed: with one thread beside others or, if `alone`, on the whole
-    machine.
+    """Function that makes one trial with one seed, and returns its numbers. It runs with one thread beside other trials
+    or, if `alone`, without other trials and with all cores.
     """
     expectations: tuple[Expectation, ...]
     controls: tuple[Expectation, ...] = ()
-    """Expectations for comparisons in which the effect was removed: none of them may hold."""
+    """Expectations about comparisons without the cause of the effect (negative controls); if one of them holds, the
+    measurement is not valid.
+    """
     charts: tuple[Chart, ...] = ()
     alone: bool = False
-    """Whether the claim measures time, so that nothing else may run at the same time."""
+    """Whether no other trial may run at the same time, because time is measured or a trial uses the whole GPU."""
     places: str = ""
-    """Name of the condition after the @ in `right@4`, if a trial measures at several places."""
+    """If one trial measures a number several times, as `right@4` and `right@8`: the name of the condition after the
+    `@`.
+    """
     quick_seeds: int = 0
-    """Number of seeds with `--quick`, if not the usual one: few if the effect is large and trials are long."""
+    """Number of seeds with `--quick` if it is not `QUICK_SEEDS`: fewer if the effect is large and a trial takes long;
+    else 0.
+    """
     rows_of: str = ""
-    """Name of the claim whose trials are used, if two claims share them."""
+    """Name of another claim whose measurements this claim is judged by, instead of trials of its own; empty if it has
+    its own.
+    """
 
 
 @dataclass(frozen=True)

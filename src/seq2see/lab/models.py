@@ -19,7 +19,7 @@ from seq2see.model.transformer import DecoderLayer
 WITHOUT_ATTENTION = ("rnn", "rnn-bidirectional")
 RECURRENT = ("rnn-attention", "rnn-dot", "rnn-general", *WITHOUT_ATTENTION)
 PREDECESSORS = (*RECURRENT, "convolutional")
-"""Architectures that the Transformer replaced."""
+"""Names of the recurrent and convolutional architectures, which came before the Transformer."""
 ARCHITECTURES = ("transformer", *PREDECESSORS)
 WITH_ATTENTION = tuple(kind for kind in ARCHITECTURES if kind not in WITHOUT_ATTENTION)
 SMALL = {
@@ -34,10 +34,10 @@ SMALL = {
     "max_positions": 80,
     "tie": "none",
 }
-"""Settings of a model that learns to reverse eight letters in half a minute on one core."""
+"""Settings of `model` for a small Transformer, which learns to reverse eight letters in half a minute on one core."""
 
 OTHER_WEIGHTS = 10_000_000
-"""Number added to the seed of a trial for a second model with other initial weights, as a control."""
+"""Number that is added to the seed of a trial to initialise a second model differently, as a control."""
 
 
 def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transformer", **changes: Any) -> Seq2Seq:

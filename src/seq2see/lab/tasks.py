@@ -13,9 +13,9 @@ from seq2see.tokens import tokenizers
 from seq2see.tokens.batches import Batch
 
 Sample = tuple[list[int], list[int]]
-"""Source and target as tokens, without the end tokens."""
+"""Token ids of source and target, without end tokens."""
 NEEDLES = range(special.COUNT, special.COUNT + 8)
-"""The symbols to find in a `Haystack`; all other symbols are filler."""
+"""Token ids of the symbols that a model has to find in a `Haystack`; all other symbols are filler."""
 
 ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
     "copy": list,

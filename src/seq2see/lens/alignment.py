@@ -40,13 +40,15 @@ from seq2see.tokens.store import Store
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
-"""Maximum number of tokens that are processed to choose heads: a second or two for a small model."""
+"""Maximum number of tokens in all forward passes that leave one source token out, made to choose the heads that align:
+one or two seconds for a small model.
+"""
 CROSS: Final[tuple[Place, ...]] = ("cross",)
 WEAK = 0.5
-"""Agreement below which most links of an alignment are guesses, as a share of the output tokens."""
+"""Minimum of `Method.agreement` for an alignment that is not called weak; below it, most links are guesses."""
 LENT = 0.05
-"""Share of the importance for its neighbours that is added to that for a token: little compared with its own
-(docs/log.md).
+"""When heads are chosen, the share of an input token's importance for the previous and the next output token that is
+added to its importance for an output token: little compared with its own (docs/log.md).
 """
 
 # --- importance ------------------------------------------------------------------------------------------------------
@@ -171,9 +173,13 @@ class Method(Answer):
     a token.
     """
     reading: float
-    """Factor of the mean weights of all heads at the position where the token is the input, which are added."""
+    """Factor of a second term, which is added: the mean weights of all heads at the position where the token is the
+    input.
+    """
     agreement: float = 0.0
-    """Share of output tokens for which this method and leaving tokens out choose the same input token."""
+    """Share of output tokens that this method aligns with the input token whose omission lowers their probability
+    most.
+    """
     pairs: int = 0
     """Number of validation pairs on which the agreement was measured."""
     chosen_on: int = 0
@@ -338,7 +344,9 @@ class Alignment(Answer):
     """Alignment of a translation: the input words and characters that each output token is aligned with."""
 
     pharaoh: str
-    """Pairs of word indices in Pharaoh format, `input-output`, counted from 0, in the order of the output."""
+    """Links between words in Pharaoh format, such as `0-0 2-1`: index of the input word, index of the output word, both
+    from 0, in the order of the output.
+    """
     links: list[Link]
     """One link for each visible output token, in order."""
 

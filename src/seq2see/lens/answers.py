@@ -30,7 +30,7 @@ from seq2see.tokens.spans import Span
 State = Literal["root", "kept", "finished", "pruned"]
 
 CANDIDATES = 5
-"""Number of next tokens that are shown for each position."""
+"""Number of most probable tokens that are listed for each output position."""
 
 
 class Candidate(NamedTuple):
@@ -46,9 +46,11 @@ class Confidence(Answer):
     """Probabilities of each output token and of its alternatives."""
 
     probability: Floats
-    """T: the probability of each output token; their product is that of the translation."""
+    """T: the probability of each output token, given the tokens before it; their product is the probability of the
+    translation.
+    """
     candidates: list[list[Candidate]]
-    """For each of the T output tokens, the most probable tokens, best first."""
+    """For each of the T output positions, the most probable tokens, the best first."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,11 @@ class Layers(Answer):
     """Predictions of each decoder layer as if it were the last (logit lens); an RNN counts as one layer."""
 
     probability: Floats
-    """LT: the probability that each layer gives to the output token."""
+    """LT: the probability of the output token according to each layer."""
     rank: NDArray[np.int64]
-    """LT: the rank of the output token among all tokens; 1 if the layer would predict it."""
+    """LT: the rank of the output token in the vocabulary, ordered by the probabilities of each layer; 1 is the most
+    probable.
+    """
     candidates: list[list[list[Candidate]]]
 
 
@@ -70,10 +74,10 @@ class Node(NamedTuple):
     step: int
     """The step of the search, from 0, which is also the index in the lists of `capture`; -1 for the root."""
     row: int
-    """The row of this hypothesis in the next step; -1 if it is not continued."""
+    """Index of this hypothesis in the beam of the next step; -1 if the search did not continue from it."""
     token: str
     log_probability: float
-    """The log-probability of all tokens up to this one."""
+    """Sum of the log-probabilities of all tokens of the hypothesis up to this one."""
     score: float
     """Score by which hypotheses are ranked: `log_probability` divided by the length penalty."""
     state: State
@@ -109,26 +113,28 @@ class Look(Answer):
     input_tokens: list[str]
     """The input tokens of the decoder: `target_tokens` shifted by one, after the begin token."""
     source_spans: list[Span]
-    """Span of `source` for each token; empty for the end token."""
+    """Span of `source` for each of `source_tokens`, in characters; empty for the end token."""
     target_spans: list[Span]
-    """Span of `translation` for each token."""
+    """Span of `translation` for each of `target_tokens`, in characters."""
     encoder: list[Floats]
-    """For each layer HSS: source tokens attending to source tokens."""
+    """Self-attention weights of each encoder layer, HSS: from each source token to each source token."""
     decoder: list[Floats]
-    """For each layer HTT: decoder inputs attending to themselves and earlier ones."""
+    """Self-attention weights of each decoder layer, HTT: from each decoder input to itself and earlier inputs."""
     cross: list[Floats]
-    """For each layer HTS: decoder inputs attending to source tokens."""
+    """Cross-attention weights of each decoder layer, HTS: from each decoder input to each source token."""
     confidence: Confidence
     layers: Layers
     alignment: Alignment
     vectors: dict[str, Floats]
-    """The residual stream: embeddings without and with positions, and after each layer (`encoder.0`, ...)."""
+    """Vectors of the residual stream by name: embeddings without and with positions, and the output of each layer
+    (`encoder.0`, ...).
+    """
     beam: Tree
     """Tree of the search that found `own_translation`."""
     method: Method
     """The method of alignment: the heads that it uses, and their reliability."""
     own_translation: str
-    """The model's own output: `translation`, unless that was given."""
+    """The translation that the model's own search found; it differs from `translation` if the user gave that."""
     notes: list[str]
     """Notes for the user, for example that a text was truncated or has characters without a token."""
 

@@ -91,7 +91,7 @@ class Without(NamedTuple):
     """Mean loss per target token in nats, without label smoothing."""
     score: float | None
     changed: float
-    """Share of pairs whose translation differs from that of the whole model."""
+    """Share of the pairs, from 0 to 1, whose translation differs from that of the model with all heads."""
     translations: list[str]
 
 
@@ -165,15 +165,21 @@ class Habits(NamedTuple):
     layer: int
     head: int
     entropy: float
-    """Entropy of a row of weights in nats: 0 if all weight is on one token, higher if it is spread."""
+    """Entropy in nats of the weights with which a token attends: 0 if all weight is on one token, higher if it is
+    spread.
+    """
     spread: float
-    """The entropy divided by that of uniform weights: from 0 to 1."""
+    """Entropy of the weights divided by the entropy of uniform weights on the same tokens: from 0 to 1."""
     peak: float
-    """The largest weight of a row."""
+    """Largest weight with which a token attends to any token."""
     distance: float
-    """Mean distance in tokens to the attended tokens, weighted; in cross-attention, from the diagonal."""
+    """Distance in tokens between a token and the tokens that it attends to, averaged by the weights; in
+    cross-attention, distance of the attended source token from the diagonal.
+    """
     offset: float
-    """Mean signed distance: below 0 for earlier tokens, above 0 for later tokens."""
+    """Signed distance, averaged like `distance`: negative if a head attends to earlier tokens, positive if to later
+    ones.
+    """
     previous: float
     """Weight of the previous token; `same` and `following` are those of the same and the next token. In
     cross-attention, positions are relative to the diagonal.

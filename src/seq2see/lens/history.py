@@ -23,13 +23,19 @@ from seq2see.training.events import Event, Returned, Validated
 
 FILE = "attention.json"
 PAIRS, USUAL, LONGEST = 2, 12, 32
-"""Number of pairs that are recorded; tokens that their longer side should have, and may have at most."""
+"""Number of validation pairs whose attention is recorded; preferred number of tokens of their longer side, and its
+maximum.
+"""
 LOOKED_AT = 2000
-"""Validation pairs, from the first, among which they are chosen."""
+"""Number of validation pairs, from the first, among which `choose` selects those that are recorded."""
 MOST, NUMBERS = 60, 150_000
-"""Validations that are kept, and weights in the whole file: about 500 kB."""
+"""Maximum number of validations, and of attention weights, in the file: about 500 kB. Above these limits, `thinned`
+deletes validations, except for the first and the last.
+"""
 UNIT = 1000
-"""Weights are whole numbers of thousandths: shorter to write, and finer than colours show."""
+"""Number of units in a weight of 1: the file has weights as whole thousandths, which is shorter, and finer than colours
+show.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,13 @@ class PairHistory(Answer):
     source_tokens: list[str]
     target_tokens: list[str]
     cross: Floats
-    """PLTS: cross-attention of each layer, mean of its heads."""
+    """PLTS: cross-attention weights of each decoder layer at each validation, the mean of its heads."""
     heads: Floats
-    """PHTS: cross-attention of each head of the last layer."""
+    """PHTS: cross-attention weights of each head of the last decoder layer at each validation."""
     encoder: Floats | None
-    """PSS: self-attention of the last encoder layer, mean of its heads; None where there is none."""
+    """PSS: self-attention weights of the last encoder layer at each validation, the mean of its heads; None if the
+    encoder has no self-attention.
+    """
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +61,7 @@ class AttentionHistory(Answer):
     """The attention of fixed validation pairs during a training, with the reference as the output."""
 
     steps: list[int]
-    """Step of each validation."""
+    """Training step of each of the P recorded validations."""
     pairs: list[PairHistory]
 
     def __repr__(self) -> str:
@@ -143,7 +151,7 @@ class Recorder:
         storage.write_text(self._path, json.dumps(self._kept, ensure_ascii=False, separators=(",", ":")))
 
     def _weights(self) -> list[dict[str, Any]] | None:
-        """Return the weights for each pair in thousandths; None if they are not finite."""
+        """Return the attention weights of each recorded pair in thousandths; None if some of them are not finite."""
         sources, targets = zip(*self._ids, strict=True)
         found: dict[int, dict[str, Any]] = {}
         for index, weights in attention_of(self._used, sources, targets, ("cross", "encoder")):
@@ -230,7 +238,7 @@ def _pair(about: dict[str, Any], rows: list[dict[str, Any]]) -> PairHistory:
 
 
 def _count(weights: Any) -> int:
-    """Return how many numbers there are in nested lists."""
+    """Return the number of numbers in nested lists."""
     if isinstance(weights, dict):
         weights = list(weights.values())
     return sum(map(_count, weights)) if isinstance(weights, list) else 1

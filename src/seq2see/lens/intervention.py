@@ -32,7 +32,9 @@ from seq2see.tokens import spans
 Changing = Callable[[Tensor], Tensor]
 """Function that receives a tensor of the model and returns the tensor that replaces it."""
 FIXED = ("query", "key", "value", "scores")
-"""Names that can be recorded but not changed: change `weights` or `heads` instead."""
+"""Last parts of the names of activations that can be recorded but not changed, in RNNs also `weights`; the output of
+their layer can be changed instead.
+"""
 
 
 @contextmanager
@@ -83,14 +85,16 @@ class Patched(Answer):
 
     source: str
     donor: str
-    """The sentence from which the activations were taken; empty if numbers were given."""
+    """The sentence from which the replacing activations were taken; empty if numbers replaced them."""
     name: str
     tokens: list[int]
-    """Positions that were changed, counted from 0."""
+    """Positions of the changed activations, counted from 0: those of source tokens or, in the decoder, of output
+    tokens.
+    """
     own_translation: str
-    """The translation without the change."""
+    """The translation by the unchanged model."""
     translation: str
-    """The translation with the change."""
+    """The translation by the model with the changed activations."""
     target_tokens: list[str]
     """Tokens of `own_translation`, with the end token."""
     probability: Floats
@@ -244,19 +248,23 @@ class Contrast(Answer):
 
     source_tokens: list[str]
     prefix: list[str]
-    """The output tokens that both outputs begin with."""
+    """The output tokens at the beginning that both outputs have in common."""
     this: str
-    """The next token of the first output."""
+    """The first output's next token after `prefix`."""
     that: str
-    """The next token of the second output."""
+    """The second output's next token after `prefix`."""
     difference: float
     """log p(this) - log p(that) after the prefix."""
     left_out: Floats
-    """S: decrease of the difference without each source token; 0 for the end token."""
+    """S: how much `difference` decreases when each source token is left out; 0 for the end token, which is never left
+    out.
+    """
     layers: Floats
-    """The difference as predicted by each decoder layer as if it were the last (logit lens)."""
+    """For each decoder layer, the value of `difference` if it were the last layer (logit lens)."""
     heads: list[tuple[Head, float]] = field(default_factory=list)
-    """Decrease of the difference without each head, the most important head first."""
+    """How much `difference` decreases when each head is switched off; the head with the largest change, in either
+    direction, is first.
+    """
 
     def __repr__(self) -> str:
         after = "".join(self.prefix) or "the beginning"

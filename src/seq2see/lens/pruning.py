@@ -30,13 +30,17 @@ from seq2see.text.pair import Pair
 Part = Place | Literal["all"]
 Order = Literal["importance", "random"]
 PAIRS = 200
-"""Number of pairs where none are given: half of them rank the heads, half measure the curves."""
+"""Number of validation pairs that are used if the user gives no pairs: half of them rank the heads by importance, and
+the other half measure the curves.
+"""
 ORDERS = 3
-"""Number of random orders of the control."""
+"""Default number of random orders in which heads are removed, as a control for the order of importance."""
 POINTS = 10
-"""Most points of a curve besides the first one, each of which translates the pairs once."""
+"""Default maximum number of points of a curve, besides that of the whole model; for each point, all pairs are
+translated once.
+"""
 TOLERANCE = 0.1
-"""Share of the loss of the whole model: heads are removable while the loss has risen by less."""
+"""Share by which the loss may exceed that of the whole model for heads to count as removable."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,9 @@ class Curve(Answer):
     removed: list[int]
     """Number of heads that are removed at each point, from 0 to all."""
     loss: list[float]
-    """Mean loss of a target token in nats at each point."""
+    """Mean loss per target token, in nats, at each point."""
     score: list[float]
-    """Score of the translations at each point."""
+    """Score of the translations (by the metric of `Pruning.metric`) at each point."""
 
     @property
     def removable(self) -> int:
@@ -75,15 +79,15 @@ class Pruning(Answer):
     """Head pruning curves of each attention and of all together, in the order of importance and in random orders."""
 
     pairs: int
-    """Number of pairs that measured the curves."""
+    """Number of pairs on which the curves were measured."""
     ranked_on: int
-    """Number of other pairs that ranked the heads."""
+    """Number of other pairs on which the importance of the heads was measured."""
     metric: str
-    """Name of the score."""
+    """Name of the score that the curves show besides the loss."""
     seed: int
-    """Seed of the random orders."""
+    """Seed of the random orders in which heads were removed."""
     importance: list[Rise]
-    """Every head, the least important first."""
+    """For every head, the rise of the loss without it; the least important head is first."""
     curves: list[Curve]
 
     @property

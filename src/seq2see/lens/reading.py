@@ -34,11 +34,13 @@ ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
     "decoder": ("decoder", "self_attention"),
     "cross": ("decoder", "cross_attention"),
 }
-"""The three kinds of attention: the stack, and the name of the module in each of its layers."""
+"""For each kind of attention, the stack that contains it, and the name of its module in each layer of the stack."""
 AT_ONCE = 2048
-"""Number of tokens in one forward pass over many pairs: more are no faster on a CPU, and delay progress reports."""
+"""Maximum number of tokens in one forward pass over many pairs; larger batches are no faster on a CPU, and delay
+progress reports.
+"""
 MOST_NAMED = 10
-"""Maximum number of unknown characters that a note names."""
+"""Maximum number of characters without a token that a note for the user lists; it gives the number of the others."""
 Watch = Callable[[str, int, int], None]
 """Callback for progress: a description, the number done, and the total: `watch("leaving tokens out", 12, 60)`."""
 

@@ -15,7 +15,7 @@ from seq2see.look import page
 LETTERS = ("A", "B")
 """Letters for the two runs on the page, as in `seq2see evaluate --against`."""
 SHOWN = ("summary", "candidates", "importance", "attention/cross/", "inside/cross/")
-"""Prefixes of the names of the parts of a run that this page shows."""
+"""Prefixes of the names of the page parts of each run that are put on the page that compares two runs."""
 
 
 class Looks(page.Translates, Protocol):

@@ -12,7 +12,7 @@ SCRIPTS = ("korean.js", "basics.js", "attention.js", "components.js")
 
 
 STYLES = ("page.css", "maps.css")
-"""The style of these pages; reports share the second file."""
+"""Style sheets that `look` and the live page share; reports include the second one."""
 
 
 def read(name: str, package: str = "seq2see.look") -> str:

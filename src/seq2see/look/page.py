@@ -34,7 +34,9 @@ from seq2see.text.pair import Sides
 from seq2see.tokens.store import Tokenizers
 
 LONGEST = 128
-"""Maximum number of tokens of a side on a page. It is responsive up to 60; its size grows with the square."""
+"""Maximum number of tokens of the source, and of the translation, on a page; longer ones are refused. A page is
+responsive up to 60 tokens, and its size grows with the square of their number.
+"""
 
 
 class Translates(Protocol):

@@ -12,8 +12,8 @@ from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 RNN_LAYERS, CONVOLUTION_LAYERS = 1, 2
-"""Default number of layers of each side of an RNN, and number of convolutional layers per Transformer layer; see
-docs/log.md.
+"""Default number of layers of the encoder, and of the decoder, of an RNN; and default number of convolutional layers
+for each layer of the Transformer that is suggested for the same corpus (docs/log.md).
 """
 
 

@@ -30,10 +30,10 @@ from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import State
 
 HALF = math.sqrt(0.5)
-"""Factor that keeps the variance: the sum of two tensors of equal variance, times this (paper, section 3.5)."""
+"""Factor of the sum of two tensors of equal variance, which gives the sum the same variance (paper, section 3.5)."""
 GATED_GAIN = 3.0
-"""Variance of the input of a gate that gives an output of variance 1: 3 times the mean of sigmoid(b)^2 is 1 for b of
-variance 3.
+"""Variance that initial weights give to the input of a gated linear unit a * sigmoid(b), so that its output has
+variance 1: 3 times the mean of sigmoid(b)^2 is 1 if b has variance 3.
 """
 POSITION_DEVIATION = 0.1
 """Standard deviation of initial position embeddings; that of the scaled token embeddings is 1."""

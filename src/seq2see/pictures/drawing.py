@@ -49,7 +49,7 @@ BELOW_TO_ABOVE = LinearSegmentedColormap.from_list(
 )
 """Colour map for values from -1 to 1; 0 is white."""
 LEAST_WIDE = 5.5
-"""Minimum width of a title in inches, for narrow pictures."""
+"""Minimum width in inches to which a title is wrapped, even if the picture below it is narrower."""
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
 _RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.fonttype": 42}
 

@@ -19,9 +19,9 @@ from seq2see.pictures.drawing import BELOW_TO_ABOVE, BLUE, INK, ORANGE, QUIET, P
 NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 HIDDEN = "#d5dbe1"
 MOST_WRITTEN = 14
-"""Maximum number of rows and columns for which numbers are written into the cells."""
+"""Maximum number of queries, and of keys, of a heat map whose cells have their numbers written in them."""
 MOST_ROWS = 24
-"""Maximum number of heads that are drawn one by one; with more, the mean of each layer is drawn."""
+"""Maximum number of heads of all layers that a picture shows one by one; with more, it shows the mean of each layer."""
 
 
 def scores(of: Sublayer, head: int, title: str, path: Path) -> str | None:

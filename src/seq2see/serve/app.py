@@ -52,9 +52,9 @@ HEADERS = {
 """Headers of every response: browsers must not guess types, load anything from other sites, or cache."""
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 DUE = "seq2see.due"
-"""Key in the scope of a request for its deadline, by the clock of the event loop."""
+"""Key in the ASGI scope of a request for its deadline, in seconds by the clock of the event loop."""
 SURPLUS = "seq2see.surplus"
-"""Key in the scope of a request that came on a surplus connection."""
+"""Key in the ASGI scope, set for a request on a connection above the limit: only /health is answered there."""
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
 KEY_IN_BODY = ("/translate", "/detect")

@@ -57,7 +57,7 @@ class SearchRequest(ModelRequest):
 
 
 MOST_TERMS = 1000
-"""Maximum number of terms in the glossary of a request."""
+"""Maximum number of terms in the glossary of one request; a request with more is refused."""
 SAMPLING = {"temperature", "top_k", "top_p", "seed"}
 """Fields of `SearchRequest` that control sampling."""
 

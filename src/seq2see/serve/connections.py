@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 TURN_SECONDS = 0.001
-"""Maximum seconds of reading requests of one client in one turn; after this time, no second turns are given in one
-iteration of the event loop.
+"""Maximum seconds for which requests of one client are parsed in its turn; and seconds after which clients get no
+further turns in the same iteration of the event loop.
 """
 MOST_BEGUN = 8
-"""Number of requests after which no second turns are given in one iteration of the event loop. With one at a time, the
-first of many simultaneous requests would be sent to the engine alone, and the others would wait until it is free again.
+"""Number of begun requests after which clients get no further turns in the same iteration of the event loop. If each
+client got only one, the first of many simultaneous requests would be sent to the engine alone, and the others would
+wait until it is free again.
 """
 
 PIPELINED_SECONDS = 0.02
@@ -25,16 +26,18 @@ PIPELINED_SECONDS = 0.02
 proxies do not pipeline; a client that does must not keep the event loop busy.
 """
 TRIM_SECONDS = 0.1
-"""Seconds after which idle connections are closed if there are too many."""
+"""Seconds between the arrival of a connection above a limit and the closing of idle connections."""
 
 
 class Connection(Protocol):
     """The interface of a connection that `Connections` uses."""
 
     network: str
-    """The client (network) of the connection."""
+    """Network of the client's IP address, by which all connections of a client are counted together."""
     surplus: bool
-    """Whether the connection exceeds the limit, so that only /health is answered on it."""
+    """Whether the connection came when the limit of its client or of the server was reached: it is answered with 503,
+    except for /health.
+    """
     loop: asyncio.AbstractEventLoop
 
     def read_request(self) -> bool:
@@ -52,7 +55,7 @@ class Connection(Protocol):
 
 
 Several = OrderedDict[Connection, None]
-"""An ordered set."""
+"""Connections in the order in which they were added: a dictionary that is used as an ordered set."""
 
 
 @dataclass
@@ -61,11 +64,11 @@ class _Client:
 
     all: Several = field(default_factory=OrderedDict)
     fresh: Several = field(default_factory=OrderedDict)
-    """Idle connections on which no request has been answered, the longest idle first."""
+    """Idle connections on which no request has been answered yet; the one that has been idle longest is first."""
     kept: Several = field(default_factory=OrderedDict)
-    """Idle connections on which a request has been answered, the longest idle first."""
+    """Idle connections on which a request has been answered; the one that has been idle longest is first."""
     next_pipelined: float = 0.0
-    """Time at which the next pipelined request may be read, by the clock of the event loop."""
+    """Earliest time, by the clock of the event loop, at which the client's next pipelined request is read."""
 
     @property
     def busy(self) -> int:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from seq2see.look.page import Inside
 
 WARM_UP = 4
-"""Number of typical texts that are translated while a model is loaded, to measure the speed of the engine."""
+"""Number of validation texts of median length that an engine translates when it loads a model, to measure its speed."""
 
 
 class GivenUpError(Exception):

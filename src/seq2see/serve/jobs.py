@@ -21,13 +21,15 @@ from seq2see.text.words import Term
 
 Kind = Literal["translate", "chat", "stream", "look", "detect"]
 FIXED_COST = 3
-"""Fixed cost of a decoding step, in hypotheses: the weights are read once, whatever the beam width."""
+"""Time of a decoding step that does not depend on the beam width (the weights are read once), as a number of hypotheses
+that could be extended in that time.
+"""
 RUN_ON = 0.25
-"""Share of the difference between the expected length of an output and its limit that is added to its cost. An output
-that reaches its limit then costs at most four times the estimate.
+"""Share of the difference between the maximum length of an output and its expected length that `cost` adds to the
+expected length. An output that reaches the maximum then costs at most four times the estimate.
 """
 COST_SCALE = 8
-"""Divisor that makes the cost of a typical sentence about equal to its number of source tokens."""
+"""Divisor in `cost` that makes the cost of a typical sentence about equal to its number of source tokens."""
 _numbers = itertools.count(1)
 
 
@@ -40,11 +42,15 @@ class Setup:
     precision: str | None
     output_tokens: int
     inside: bool
-    """Whether this engine records activations, samples and streams, which needs torch."""
+    """Whether this engine is the one that records activations, samples and streams, for which it needs torch."""
     niceness: int = 0
-    """Niceness of the process (see `os.nice`): with a higher value, other processes are preferred."""
+    """Number that the engine process adds to its niceness (`os.nice`); other processes are preferred if it is
+    higher.
+    """
     in_slots: bool = False
-    """Whether to search in slots on a CPU as well."""
+    """Whether new sentences may join a running search (in slots) on a CPU, too, instead of waiting for the next
+    batch.
+    """
 
 
 class Facts(NamedTuple):
@@ -54,11 +60,15 @@ class Facts(NamedTuple):
     output_ratio: float = 1.0
     """Mean number of target tokens per source token in the validation pairs."""
     ordinary: int = 0
-    """The estimated cost of a text of typical length with the beam of the run; see `cost`."""
+    """Estimated cost of translating a text of typical length with the default beam width; see `cost`."""
     rate: float = 0.0
-    """Cost per second, measured while the model was loaded; 0 if it was not measured."""
+    """Speed of the engine in units of `cost` per second, measured while the model was loaded; 0 if it was not
+    measured.
+    """
     slots: int = 0
-    """Number of texts that may be searched at the same time in slots; 0 if a batch is processed as a whole."""
+    """Number of texts that the engine can search at the same time in slots, which new texts enter when they are free; 0
+    if it processes one batch after another.
+    """
 
 
 class Key(NamedTuple):
@@ -68,11 +78,11 @@ class Key(NamedTuple):
     model: str
     beam: int | None = None
     forced: bool = False
-    """Whether the texts have forced prefixes."""
+    """Whether the translations must begin with given prefixes."""
     has_terms: bool = False
-    """Whether the texts have terms of a glossary."""
+    """Whether terms of a glossary must be enforced in the translations."""
     alone: int = 0
-    """A number that is different for each job that must be processed alone; else 0."""
+    """The job's own number if it must be processed alone, so that no other key is equal; 0 if it may share a batch."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +96,16 @@ class Asked:
     sampling: dict[str, Any] | None = None
     alignments: bool = False
     familiar: bool = False
-    """Whether to return the share of each line that is familiar to the model."""
+    """Whether to return, for each line, the share of its characters or symbols that is familiar to the model's
+    tokenizer.
+    """
     chat: bool = False
-    """Whether a stream belongs to a conversation."""
+    """Whether the request streams an answer of a conversation."""
     target: str | None = None
     parts: Sequence[str] = ()
     without: Sequence[tuple[Any, int, int]] = ()
     first_tokens: Sequence[int] = ()
-    """Ids of the tokens with which the explained translation begins."""
+    """Ids of the tokens with which the translation whose activations are recorded must begin."""
     patch: dict[str, Any] | None = None
     """Name and positions of activations that are replaced by those of a second line; see `look.page.Inside.patch`."""
     contrast: dict[str, Any] | None = None
@@ -143,25 +155,31 @@ class Job:
     asked: Asked
     """Parameters of the request; its lines may be split over several batches."""
     costs: Sequence[int]
-    """The estimated work for each line, or for the whole job if it cannot be split; see `cost`."""
+    """Estimated cost (see `cost`) of each line, or of the whole job as the only item if its lines cannot be split over
+    batches.
+    """
     client: str = ""
     about: str = ""
-    """A text with the size of the request, for error messages."""
+    """Size of the request as text (tokens and beam width), for error messages."""
     due: float = math.inf
-    """Deadline of the request, by `time.monotonic`."""
+    """Time, by `time.monotonic`, at which the request is refused if it is not answered."""
     answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The answers to all lines, in their order."""
+    """Future of the answers to all lines, in the order of the lines."""
     told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    """Queue of the events of a stream; None after the last."""
+    """Queue of the events of a streamed answer; None follows the last event."""
     begun: int = 0
-    """Number of items of `costs` that were sent to the engine."""
+    """Number of items of `costs` whose lines have been sent to the engine."""
     parts: dict[int, Any] = field(default_factory=dict)
-    """Answers to slices, by the index of their first line."""
+    """Answers to slices of the job that have arrived, by the index of the first line of the slice."""
     clock: float = 0.0
     told_any: bool = False
-    """Whether a token of a stream was delivered; a restart would deliver it again."""
+    """Whether an event with a token has been delivered; such a job is not repeated after the engine has died, since the
+    client would get the token twice.
+    """
     alone: bool = False
-    """Whether the job must be processed alone, since the engine died in a batch that contained it."""
+    """Whether the job must be processed without others, because the engine died while it processed a batch with this
+    job.
+    """
 
     @property
     def work(self) -> int:

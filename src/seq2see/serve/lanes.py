@@ -20,23 +20,33 @@ from seq2see.serve.log import report
 
 PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
 BATCH_SECONDS = 0.5
-"""Target of the maximum seconds for a batch of small requests."""
+"""Intended maximum duration, in seconds, of a batch in the lanes for small requests; batches are made smaller or larger
+accordingly.
+"""
 FEW = 256
-"""Minimum batch size, in work, even if the engine is slow, since smaller batches take more time per sentence."""
+"""Cost of a batch (see `jobs.cost`) below which batches are not reduced, even if the engine is slow, since smaller
+batches take more time per sentence.
+"""
 TELLING = 64
-"""Minimum work of a batch for measuring the speed of an engine; smaller batches have a large overhead."""
+"""Minimum cost of a batch from which the speed of an engine is measured; in smaller batches, fixed costs distort it."""
 PING = 5.0
-"""Seconds after which an idle engine is checked for being alive."""
+"""Seconds without jobs after which an engine gets an empty batch, to check that its process is alive."""
 LONGEST_PAUSE = 30.0
-"""Maximum seconds before an engine that keeps failing is restarted; the pauses are 1, 2, 4, ... seconds."""
+"""Maximum seconds before a failed engine is restarted; after consecutive failures the pauses are 1, 2, 4, ...
+seconds.
+"""
 STUCK = 10.0
-"""An engine counts as stuck after this many seconds, or this many times the expected duration of its batch, whichever
-is more.
+"""An engine is stuck, and is killed, if a batch takes longer than this many seconds and also longer than this many
+times its expected duration, or if all jobs of the batch are past their deadline.
 """
 RECOVERY = 60.0
-"""Seconds without work after which the estimated speed of an engine is doubled, up to the highest measured one."""
+"""Seconds of idleness in which the estimated speed of an engine doubles, up to the highest estimate so far, so that one
+slow batch does not lead to refusals for ever.
+"""
 SMALL = 4
-"""Multiple of a typical request below which a request is never refused for its size, whatever the measured speed."""
+"""A job that costs at most this many times as much as a typical text is never refused because it would take too
+long.
+"""
 
 
 class EngineProcess:

@@ -29,11 +29,13 @@ from seq2see.text.words import Term
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
 MOST_FIELDS = 1000
-"""Maximum number of fields of a form."""
+"""Maximum number of fields of a form that are read; a URL-encoded form with more is refused."""
 Way = tuple[str, str | None]
-"""Name of a run, and the target language for its tag if it needs one."""
+"""The run that translates a text, by name, and the target language to be written as a tag; None if the run has no
+tags.
+"""
 FindTerms = Callable[[Sequence[str]], Awaitable[list[list[Term]]]]
-"""Function that returns the terms of a glossary in each line."""
+"""Function that returns, for each line, the glossary terms that occur in it."""
 
 
 class LibreTranslateRequest(BaseModel):
@@ -92,7 +94,7 @@ class Wanted(NamedTuple):
     n_best: int = 1
     split: Split = "paragraphs"
     elements: Elements = Elements()
-    """Names of elements that are treated differently from the default of HTML or XML."""
+    """Names of elements that, unlike by default in HTML or XML, are inline, blocks, or not translated."""
     find_terms: FindTerms | None = None
     """Function that finds the glossary terms to enforce; None without a glossary."""
 

@@ -31,29 +31,31 @@ class Limits:
     """
 
     deadline: float = 30.0
-    """Maximum seconds until a request is answered or refused."""
+    """Maximum seconds from the arrival of a request until it is answered or refused."""
     queue_requests: int = 256
-    """Maximum number of requests that wait for one engine."""
+    """Maximum number of requests in the queue of one engine; a further one is refused, or displaces one of a client
+    with more.
+    """
     queue_tokens: int = 65_536
-    """Maximum work that waits for one engine, in tokens."""
+    """Estimated work in the queue of one engine, in tokens, from which further requests are refused."""
     batch_tokens: int = 2048
-    """Maximum work in one batch of an engine, in tokens."""
+    """Maximum estimated work, in tokens, of one batch that an engine processes."""
     characters: int = 10_000
-    """Maximum number of characters in all texts of a request."""
+    """Maximum number of characters in all texts of one request together; a request with more is refused."""
     texts: int = 100
-    """Maximum number of texts in a request."""
+    """Maximum number of texts in one request; a request with more is refused."""
     beam: int = 10
     """Maximum beam width that a request may ask for."""
     output_tokens: int = 2048
-    """Maximum number of tokens of one translation."""
+    """Maximum number of output tokens for one text, whatever the settings of the run allow."""
     body_bytes: int = 256 * 1024
-    """Maximum size of the body of a request in bytes."""
+    """Maximum size in bytes of the body of a request; a larger one is refused."""
     body_seconds: float = 10.0
-    """Maximum seconds until the body of a request has arrived."""
+    """Maximum seconds for the client to send the body of a request, after which it is refused."""
     load_seconds: float = 300.0
-    """Maximum seconds for an engine to load its models."""
+    """Maximum seconds for an engine process to load its models, after which it counts as failed."""
     cached: int = 0
-    """Maximum number of cached translations of sentences of documents; 0: no cache."""
+    """Maximum number of sentences of documents whose translations are cached; 0 for no cache."""
 
     @property
     def longest(self) -> float:
@@ -204,7 +206,9 @@ class Rates:
     """Limit of requests per minute for each client; unused requests of up to a minute are saved up."""
 
     MOST_CLIENTS = 10_000
-    """Maximum number of clients that are remembered; the least recently seen are forgotten first."""
+    """Maximum number of clients whose rates are remembered; the client that has sent nothing for the longest time is
+    forgotten first.
+    """
 
     def __init__(self, each_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._each_minute = each_minute

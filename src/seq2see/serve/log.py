@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Callable
 
 MOST_BYTES = 1024 * 1024
-"""Maximum number of bytes that wait to be written; lines that do not fit are dropped."""
+"""Maximum number of bytes of log lines that wait for a slow reader of standard error; further lines are dropped."""
 LONGEST_LINE = 64 * 1024
-"""Size in bytes at which an unfinished line is treated as complete."""
+"""Number of bytes after which a line that has no end yet is written as if it were complete."""
 PAUSE = 0.01
-"""Seconds between two reads of the pipe, so that a busy service wakes the thread at most 100 times a second."""
+"""Seconds that the thread of the log waits between two reads of its pipe, so that a busy service wakes it at most 100
+times a second.
+"""
 SECONDS_AT_END = 1.0
 """Maximum seconds for writing the last lines when the service ends."""
 

@@ -26,15 +26,19 @@ from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Peer, Service
 
 MOST_CONNECTIONS = 2000
-"""Maximum number of connections whose requests are answered; the same number again get 503, others are closed."""
+"""Maximum number of connections whose requests are answered; on as many further ones, requests are refused with 503,
+and all others are closed.
+"""
 OTHER_FILES = 100
-"""Number of file descriptors reserved for everything except connections."""
+"""Number of file descriptors reserved for files and pipes, so that connections cannot use them all."""
 MOST_HEAD_BYTES = 64 * 1024
 """Maximum size in bytes of the request line and the headers of a request."""
 MOST_UNREAD_BYTES = 64 * 1024
-"""Maximum number of unparsed bytes of a connection; above it, reading stops."""
+"""Number of received bytes of a connection that are not parsed yet, above which no more are read from its socket."""
 MOST_PIECES = 64
-"""Maximum number of empty lines skipped in one turn; a body may be full of them."""
+"""Maximum number of pieces, each up to an empty line, that are parsed in one turn of a connection; the body of a
+request may consist of many.
+"""
 IDLE_SECONDS = 10
 """Maximum seconds for which a client may leave a connection unused, or a request incomplete."""
 SWITCH_SECONDS = 0.0005

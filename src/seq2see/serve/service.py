@@ -26,31 +26,33 @@ from seq2see.tokens.interface import SURROGATE
 
 Event = tuple[str, Any]
 Peer = tuple[str, int] | None
-"""Address and port that a request comes from."""
+"""IP address and port from which a request was sent; None if they are unknown."""
 CLIENT = "seq2see.client"
-"""Key in the scope of a request for its client, as `Service.admit` returns it."""
+"""Key in the ASGI scope of a request for the name of its client, as `Service.admit` returns it."""
 KEY_SCHEMES = ("bearer", "deepl-auth-key")
 """Schemes before an API key in the Authorization header; the second is that of DeepL's clients."""
 SMALL_SECONDS = 0.02
-"""Maximum expected seconds of a request that counts as small, whatever its size. With a fast model a typical request
-takes a few milliseconds, and would wait many times as long behind a batch of a large one.
+"""Expected duration, in seconds, up to which a request counts as small, whatever its size. With a fast model a typical
+request takes a few milliseconds, and would wait many times as long behind a batch of a large one.
 """
 QUICK_TIMES = 3
-"""Multiple of the cost of a typical request up to which a request counts as small, however slow the engine is."""
+"""Multiple of the cost of a typical text up to which a request counts as small, however slow the engine is."""
 NICENESS = 10
-"""Niceness of the engine for long requests, so that small ones are preferred when the CPU is busy; see `os.nice`."""
+"""Niceness (see `os.nice`) of the engine process for long requests, so that small requests are preferred when the CPU
+is busy.
+"""
 DETECTED = 200
-"""Number of characters that can be compared with a vocabulary at the cost of one unit of work."""
+"""Number of characters that can be compared with the vocabulary of one run at the cost of 1, see `jobs.cost`."""
 ALIGNED = 2
-"""Cost of translating and aligning a text, relative to translating it."""
+"""Cost of translating a text with word alignments, as a multiple of the cost of translating it without."""
 TERMED = 3
-"""Cost of enforcing one glossary term in a translation, relative to translating the text."""
+"""Additional cost for each glossary term in a text, as a multiple of the cost of translating the text."""
 LOOKED = 4
-"""Cost of recording and describing the inside of a translation, relative to translating the text."""
+"""Cost of translating a text and describing its recorded activations, as a multiple of the cost of translating it."""
 LOOK_TOKENS = 128
-"""Maximum number of tokens of a source whose translation can be explained."""
+"""Maximum number of source tokens of a text whose activations are recorded; longer ones are refused by the engine."""
 LEFT_OUT = 3
-"""Number of source tokens whose importance can be computed at the cost of one translation."""
+"""Number of forward passes without one source token or one head that cost as much as one translation of the text."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 

@@ -24,19 +24,23 @@ from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
-"""Minimum number of steps per epoch if each has `FEWEST_TOKENS` tokens: a single batch with all new pairs would learn
-slowly.
+"""Minimum number of steps per epoch of a fine-tuning, from which the batch size follows, within its limits
+`FEWEST_TOKENS` and the batch size of the base run: one batch of all new pairs would learn slowly.
 """
 FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
 SLOWER = 5
-"""Factor by which the peak learning rate is lower than in the training that made the model (docs/log.md)."""
+"""Divisor of the peak learning rate of the original training that gives the peak learning rate of a fine-tuning
+(docs/log.md).
+"""
 FREE = {"max_length", "validation_pairs", "window_pairs", "dropout"}
-"""Settings in `data` and `model` that affect neither the tokens nor the weights of a model."""
+"""Settings in `data` and `model` that may differ from those of the base run, because they change neither its tokens nor
+the shapes of its weights.
+"""
 
 Scores = dict[str, float]
 Change = dict[str, Scores]
-"""The scores `before` and `after` fine-tuning, by name."""
+"""Scores by name, under the keys `before` and `after` (fine-tuning)."""
 
 
 def check_places(from_run: Path, folder: Path) -> None:

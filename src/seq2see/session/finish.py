@@ -27,16 +27,16 @@ from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 
 CALIBRATED = 500
-"""Maximum number of validation pairs whose translations calibrate the confidence."""
+"""Maximum number of validation pairs that are translated to calibrate the confidence of a new model."""
 REPORTED, SHOWN = 200, 40
-"""Maximum number of validation pairs scored for the report (by greedy search, since a poor model writes long outputs),
-and how many of them are shown.
+"""Maximum number of validation pairs that are scored for the report (translated by greedy search, since a poor model
+writes long outputs), and how many of their translations the report shows.
 """
 
 
 DAY = 24 * 60 * 60
 FORECAST_AFTER = 10
-"""Number of updates from which the duration of a training on a CPU is estimated."""
+"""Number of updates after the start, on a CPU, from whose mean duration that of the whole training is estimated."""
 
 
 def seconds_a_step(event: events.Event, before: Progress, device: torch.device) -> float | None:

@@ -50,14 +50,18 @@ from seq2see.training.checkpoint import Progress
 from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
 
 MANY = 50
-"""If more than one pair in this many is too long, settings are chosen for the other pairs only, with a warning."""
+"""If more than one pair in this many is longer than the maximum, the longer pairs are left out when settings are
+chosen, and the user is warned.
+"""
 LONGEST = 2048
-"""Default maximum of tokens per side: memory and time of attention grow with its square."""
+"""Upper bound of the automatic `data.max_length`, in tokens per side: memory and time of attention grow with its
+square.
+"""
 ENOUGH_TO_MEASURE = 20_000
-"""Number of pairs for training a tokenizer that is only used to measure lengths."""
+"""Approximate number of pairs from which a temporary tokenizer is trained that only measures the lengths of texts."""
 MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
-"""Number of pairs from which the output limit is derived; maximum ratio, above which `decoding.max_extra` grows
-instead; maximum of `max_extra`.
+"""Approximate number of training pairs whose lengths decide how long outputs may be; the usual maximum of
+`decoding.max_ratio`, beyond which `decoding.max_extra` is raised instead; and the maximum of `max_extra`.
 """
 
 
@@ -126,7 +130,7 @@ class Chosen:
     reasons: dict[str, str]
     """Reasons for the settings, keyed by the rows of `suggest.ROWS`."""
     survey: Survey
-    """The survey of the pairs that are short enough for these settings."""
+    """Survey of the corpus, without pairs that are too long for these settings."""
     candidates: tuple[dict[str, Any], ...] = ()
     """Tokenizer settings that trials may compare, as overlays for `data`; the first is the chosen one."""
 

@@ -41,19 +41,21 @@ class Began:
     pairs: int
     validation_pairs: int
     dropped: dict[str, int]
-    """Number of pairs that were left out, by reason."""
+    """Number of pairs that are left out of training, by reason."""
     parameters: int
     vocabularies: tuple[int, int]
-    """Vocabulary sizes of source and target."""
+    """Number of tokens in the vocabularies of source and target."""
     device: str
     step: int
-    """The step after which training resumes; 0 for a new run."""
+    """Number of the last step that was made before training was interrupted; 0 for a new run."""
     seconds: float
-    """The training time in seconds up to that step."""
+    """Seconds that training took up to `step`, in all earlier calls together."""
     languages: Sides
     """The languages of source and target, if they are known."""
     choices: list[Choice]
-    """Settings chosen by corpus, user or machine, with their reasons."""
+    """Rows of the table that `train` prints: settings chosen for the corpus, by the user or for the machine, with
+    reasons.
+    """
 
 
 class Interrupted(KeyboardInterrupt):
@@ -76,7 +78,7 @@ class Request:
     folder: Path
     valid: str | Path | float | None
     overlays: list[Overlay]
-    """The user's settings; later ones override earlier ones."""
+    """Settings that the user gave by preset, file or option; later ones override earlier ones."""
     reading: ReadingKeywords
     tag: bool
     resume: bool
@@ -84,7 +86,9 @@ class Request:
     from_run: Path | None
     watch: Watch
     tune: float | None = None
-    """Minutes for trials of other settings; 0 for none; None: decided by the corpus."""
+    """Maximum minutes for short trainings with other settings (trials); 0 for none, and None if the size of the corpus
+    decides.
+    """
 
 
 @dataclass(frozen=True)
@@ -97,13 +101,15 @@ class Prepared:
     valid: Store
     valid_pairs: list[Pair]
     facts: dict[str, Any]
-    """The contents of the manifest."""
+    """Contents of `manifest.json` of the run."""
     reasons: dict[str, str]
     """Reasons for the settings, keyed by the rows of `suggest.ROWS`."""
     yours: set[str]
-    """Names of the settings that the user has set."""
+    """Names of the settings that the user gave, such as `model.d_model`."""
     old_valid: Store | None = None
-    """The validation set of the run that is fine-tuned, if it is available."""
+    """In a fine-tuning, the validation set of the base run, to measure what was forgotten; None if it is not
+    available.
+    """
     old_valid_pairs: list[Pair] = field(default_factory=list)
 
 
@@ -115,13 +121,17 @@ class Base:
     bundle: Bundle
     languages: Sides
     valid_pairs: list[Pair]
-    """Validation pairs of the base run, including tags; empty if they are no longer available."""
+    """Validation pairs of the base run, with language tags before the sources; empty if they are no longer
+    available.
+    """
     original: dict[str, float]
-    """Peak learning rate and batch size of the training that first made its model, even if it was fine-tuned since."""
+    """Peak learning rate (`peak`) and batch size (`batch_tokens`) of the training that made the model from random
+    weights, even if the model has been fine-tuned since.
+    """
     held_out_by: str
-    """Name of the hash function that chose its validation pairs, one of `survey.HASHES`."""
+    """Name in `survey.HASHES` of the hash function that chose the validation pairs of the base run."""
     met: set[str] = field(default_factory=set)
-    """Sources of its validation pairs that also occur in the new training pairs."""
+    """Sources of `valid_pairs` that were found among the new training pairs."""
 
     @property
     def name(self) -> str:

@@ -20,9 +20,9 @@ from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.events import INTERRUPTED, Finished
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
-"""Numbers in the manifest that a resumed training reports."""
+"""Entries of the manifest that must be integers for a training to be resumed, because they are reported again."""
 FORMER_NAMES = {"rate": "learning rate"}
-"""Rows of the table of choices whose names differ in manifests of older versions."""
+"""Names of rows of the table of choices in manifests of older versions, and the name of each now."""
 
 
 def can_resume(request: Request) -> bool:

@@ -34,13 +34,13 @@ class Rule(NamedTuple):
     """Geometric mean of the numbers of pairs and of tokens (`tokens_of`)."""
     width: float
     layers: float
-    """Number of layers of the encoder, and of the decoder."""
+    """Number of layers of the encoder, and also of the decoder."""
     dropout: float
     agreement: float
     weight_decay: float
     learning_rate: float
     batch: float
-    """Number of tokens in one update."""
+    """Number of tokens in one update (`training.batch_tokens`)."""
     trained: float
     """Maximum number of tokens trained on, including repetitions; the number of steps is `trained / batch`."""
 
@@ -206,7 +206,7 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
 
 
 REPLACED_RATE = 2
-"""Factor of the learning rate of an RNN or convolutional model relative to that of the Transformer; see docs/log.md."""
+"""Factor by which the suggested learning rate is higher for RNNs and convolutional models; see docs/log.md."""
 
 
 # Tokenizers
@@ -392,7 +392,7 @@ METRICS = {
     "chrf": "chrF",
     "ter": "TER",
 }
-"""Names of the metrics in the table."""
+"""Metrics of `training.metric`, and the name of each in the table that `train` prints."""
 UNITS = {
     "unigram": "subwords (unigram)",
     "bpe": "subwords (BPE)",
@@ -402,7 +402,7 @@ UNITS = {
     "jamo": "characters and Korean letters (jamo)",
     "imported": "subwords (imported)",
 }
-"""Names of the tokens of each kind of tokenizer in the table."""
+"""Kinds of tokenizers, and the name of their tokens in the table that `train` prints."""
 
 
 def counted(number: int, noun: str) -> str:

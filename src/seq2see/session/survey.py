@@ -27,17 +27,21 @@ from seq2see.text.rows import in_blocks
 from seq2see.text.tags import noting_languages, tag_words, where_tags_are
 
 SAMPLE = 200_000
-"""Maximum number of pairs in the sample for training tokenizers: more hardly change them and take minutes."""
+"""Maximum number of pairs in the random sample from which tokenizers are trained; more pairs hardly change them and
+take minutes.
+"""
 SAMPLE_CHARACTERS = 1 << 28
 """Maximum number of characters of the sample, so that it fits in memory."""
 LONGEST_WORD = 100
-"""Maximum number of characters of a word; longer ones are truncated before they are compared."""
+"""Number of leading characters of a word that are kept to count distinct words."""
 BLOCK = 2048
-"""Number of consecutive pairs that are surveyed together."""
+"""Maximum number of consecutive pairs that a worker process surveys at a time."""
 LINES = 20_000
-"""Maximum number of pairs, taken at random from the sample, by which tokenizers are chosen."""
+"""Maximum number of pairs, drawn at random from the sample, from which the kinds of tokenizers are chosen."""
 STRETCHES = 64
-"""Maximum number of blocks of consecutive pairs, evenly spread, that are kept for the doctor."""
+"""Maximum number of blocks of `BLOCK` consecutive pairs, evenly spread over the corpus, that are kept for the doctor's
+checks.
+"""
 
 
 @dataclass
@@ -94,7 +98,7 @@ class Survey:
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
     room: int = field(default_factory=lambda: SAMPLE)
-    """Maximum number of pairs in the sample; lower if they have very many characters."""
+    """Maximum number of pairs in the sample; it is lowered if the sample has too many characters."""
     sampled: int = 0
     """Number of characters in the sample."""
     languages: set[str] = field(default_factory=set)
@@ -102,7 +106,7 @@ class Survey:
     stretches: list[tuple[int, list[Pair]]] = field(default_factory=list)
     """Some blocks of consecutive pairs, each with the number of pairs before it."""
     every: int = 1
-    """One block in this many is kept in `stretches`."""
+    """One in this many blocks is kept in `stretches`; the number doubles whenever there are too many."""
 
     def keep(self, number: int, block: list[Pair]) -> None:
         """Keep a block of consecutive pairs or drop it, so that the kept blocks are evenly spread."""
@@ -213,9 +217,13 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
 # What a text is made of, and the kinds of tokenizer that suit it.
 
 SENTENCE, WORD = 10, 2
-"""Minimum number of letters of a sentence, and mean number of letters of a word, in scripts without spaces."""
+"""In scripts without spaces: minimum mean number of characters of texts that are taken for sentences, and the number of
+characters that are counted as one word.
+"""
 PHRASE = 2
-"""Mean number of words below which texts are treated as words (tokenised into characters), not as sentences."""
+"""Mean number of words per text from which a side is taken for sentences; with fewer, it is taken for single words,
+which are tokenised into characters.
+"""
 
 
 @dataclass(frozen=True)
@@ -228,7 +236,7 @@ class Text:
     """Kinds of tokenizers that suit the side, the preferred one first."""
     where: TagPlace
     tags: int
-    """Number of tokens that the tags need."""
+    """Number of tokens that the vocabulary needs for the tags of this side."""
 
 
 def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> Text:
@@ -313,7 +321,9 @@ def _frequencies(lines: Sequence[str]) -> dict[str, float]:
 
 
 FEW = 20
-"""Minimum number of pairs for holding some out; with fewer, validation uses training pairs."""
+"""Number of pairs below which none are held out for validation unless the user asks for it; validation then uses
+training pairs.
+"""
 
 HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
     "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,

@@ -34,16 +34,22 @@ from seq2see.training.journal import Journal
 
 FOLDER, PLAN = "trials", "plan.json"
 FEW_PAIRS = 20_000
-"""Number of pairs below which the best challenger is trained to the end, so that trials may double the
-training time.
+"""Number of training pairs below which the best challenger, after the comparison at `EARLY`, is trained to the end, so
+that trials may double the training time. A challenger is a candidate other than the suggested settings.
 """
 EARLY, EARLY_OF_MANY = 0.25, 0.1
-"""Share of all steps after which candidates are compared, with few and with many pairs."""
+"""Share of all steps after which candidates are compared: the first with fewer than `FEW_PAIRS` pairs or if the user
+set the minutes for trials, the second otherwise.
+"""
 MOST_CHALLENGERS = 3
 MOST_AT_ONCE = 5
-"""Maximum number of trainings at the same time on a GPU; each is a process with its own GPU memory."""
+"""Maximum number of candidates that are trained at the same time on a GPU, each in a process with its own GPU memory;
+on a CPU it is one.
+"""
 FEWEST_TO_COMPARE = 50
-"""Minimum number of validation pairs for trials: with fewer, no difference would be significant."""
+"""Minimum number of validation pairs for trials; with fewer there are none, because no difference would be
+significant.
+"""
 STANDARD_ERRORS = 2.0
 """Number of standard errors by which the mean losses per sentence must differ to be significant."""
 UNRELATED = {
@@ -156,11 +162,13 @@ class Standing:
     name: str
     step: int
     losses: dict[str, float]
-    """Loss of each validation pair, in nats, by a hash of the pair."""
+    """Loss of each validation pair in nats, summed over its target tokens, by a hash of the pair."""
     score: float | None
-    """The best value of the metric so far; None if that is the loss, since that of a token depends on the tokenizer."""
+    """Best value of `training.metric` so far; None if the metric is the loss, since the loss per token depends on the
+    tokenizer.
+    """
     cost: float
-    """Number of tokens trained on, times the number of parameters; R-Drop counts twice."""
+    """Number of tokens trained on times number of parameters, which is doubled with R-Drop."""
     seconds: float
 
     @property

@@ -32,7 +32,9 @@ HEADERS: Final = (
 """Well-known names of columns and fields, in order of preference. The names of two languages work, too."""
 SOURCES, TARGETS = (frozenset(side) for side in zip(*HEADERS, strict=True))
 OWN: Final = HEADERS[0]
-"""The names that seq2see itself writes. A JSON record with these names may contain further references."""
+"""Names of the source and target fields in files that seq2see writes. A JSON record with these names may contain
+further references.
+"""
 REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
 
 

@@ -17,9 +17,11 @@ from seq2see.text.rows import NARROW, RECORD, SEPARATORS, UNPAIRED, WIDE, Cells,
 
 DEFAULT: Final = ReadingOptions()
 _SUSPECTS: Final = {"tsv": ",;|", "csv": "\t;|", "jsonl": ""}
-"""For each format, other separators: if a row has one column and contains one of them, the format may be wrong."""
+"""For each format, the separators of other formats: if a row has only one column and contains one of them, the message
+asks whether the format is right.
+"""
 _LONGEST_NAME: Final = 40
-"""Maximum number of characters of the name of a column or language."""
+"""Maximum number of characters of a cell of the first row that may be the name of a column or language."""
 
 
 class Pairs:

@@ -26,7 +26,7 @@ from seq2see.text.dates import Split
 
 CHUNK: Final = 1 << 16
 PATIENCE: Final = 30
-"""Number of seconds without any data after which a connection is treated as lost."""
+"""Seconds without any data from the server after which a download fails."""
 
 
 class File(NamedTuple):
@@ -92,7 +92,7 @@ class Entry(NamedTuple):
     description: str
     licence: str
     size: int
-    """Bytes to download; 0 for a corpus that is built in."""
+    """Number of bytes to download for the corpus; 0 if it is built in."""
     cached: bool
 
 

@@ -44,7 +44,7 @@ LONGEST_FIELD: Final = 1 << 22
 """
 csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
 CSV_LINES: Final = 50
-"""Number of lines from which the delimiter of a CSV file is recognised."""
+"""Number of lines at the beginning of a CSV file from which its delimiter is recognised."""
 
 FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
 """Bit flags for the faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other

@@ -26,17 +26,19 @@ Counts = NDArray[np.float64]
 Int64s = NDArray[np.int64]
 
 MOST_CELLS: Final = 6_000_000
-"""Maximum number of cells (source token, target token) of the pairs that the models are learned from, which bounds time
-and memory. 29,000 image captions have that many.
+"""Maximum number of cells (pairs of a source token and a target token of the same sentence pair) from which the aligner
+learns, which bounds time and memory. 29,000 image captions have that many.
 """
 MOST_PAIRS, BLOCK = 200_000, 20_000
 """Maximum number of pairs, spread over the corpus, that are aligned, which is enough for a head to learn from; and the
 number aligned at a time.
 """
 AT_ONCE: Final = 300_000
-"""Number of cells (source token, target token) computed together."""
+"""Maximum number of cells (pairs of a source token and a target token) of the sentence pairs that are computed
+together.
+"""
 LONGEST: Final = 128
-"""Maximum number of tokens of a side; longer pairs, which are few, are not aligned, since memory grows with the
+"""Maximum number of tokens of either side; longer pairs, which are few, are not aligned, since memory grows with the
 square.
 """
 ROUNDS: Final = (3, 4)
@@ -46,15 +48,17 @@ FROM_NOWHERE: Final = 0.1
 FURTHEST: Final = 8
 """Maximum jump that is modelled: all longer distances between the source tokens of neighbours are equally likely."""
 UNSEEN: Final = 1e-7
-"""Probability of a token given one that it has never occurred with."""
+"""Probability of a token given a token of the other side with which it never occurred in the pairs that the aligner
+learned from.
+"""
 SURE: Final = 0.3
-"""Minimum product of the probabilities of a link in both directions; links below it are dropped."""
+"""Minimum product of a link's posterior probabilities in both directions; less probable links are dropped."""
 LEAST_LINKED: Final = 0.4
 """Minimum share of linked target tokens in the validation set; below it, the sides are not translations of each other.
 Questions and answers have 0.26, translations 0.54 and more (docs/log.md).
 """
 NONE: Final = -1
-"""Position that stands for "no source token"."""
+"""Source position that stands for no source token: the target token is not linked."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Pattern of a lone surrogate, which is not a character and cannot be written as UTF-8."""
 LONGEST_TOKEN: Final = 100_000
-"""Maximum number of characters of a token, far more than a word between spaces has."""
+"""Maximum number of characters of a token in the file of a tokenizer; a file with a longer one is refused. It is far
+more than a word between spaces has.
+"""
 
 
 MOST_MARKS: Final = 512
@@ -45,7 +47,7 @@ class TokenizerSetup(NamedTuple):
     tags: tuple[str, ...]
     """Tags such as `<2de>`, which are tokens only at the start of a text; see `text.tags`."""
     words: TagWords = NO_TAGS
-    """Tags that are words of the texts of the corpus."""
+    """Tags that the texts of the corpus themselves contain as words, at their beginning or end."""
 
 
 class Tokenizer(ABC):
@@ -63,7 +65,7 @@ class Tokenizer(ABC):
     fewer of these than of syllables, and Korean would seem to be rare in it.
     """
     version = 1
-    """Format version of the tokenizer's file."""
+    """Version of the format in which `save` writes this kind of tokenizer."""
     counts_characters = False
     """Whether error rates of outputs count characters; else they count words between spaces."""
 

@@ -10,7 +10,7 @@ from seq2see.tokens import spans
 from seq2see.tokens.interface import Tokenizer
 
 MOST_CUTS: Final = 100
-"""Maximum number of positions that `word_starts` returns."""
+"""Maximum number of positions that `word_starts` returns; further words of the output are not considered."""
 
 
 def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:

@@ -54,7 +54,9 @@ def read(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 CONTEXT = 32
-"""Number of preceding tokens or characters that the length of one may depend on (bytes of a character, jamo)."""
+"""Number of preceding tokens (or characters) that are considered to find how many characters (or tokens) one more adds:
+a character may consist of several byte tokens, and a syllable of several jamo.
+"""
 
 
 def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:

@@ -222,10 +222,12 @@ def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int
 # Texts to ids
 
 SENT: Final = 2000
-"""Number of pairs that are sent to a worker process at a time."""
+"""Number of pairs that are sent to a worker process at a time to be tokenised."""
 Texts = tuple[list[str], list[str]]
 TooLong = Counter[int]
-"""Counts of pairs left out because a side is too long, by the smallest power of two that would admit them."""
+"""Numbers of pairs that are left out because a side has too many tokens, by the smallest power of two that, as the
+maximum, would admit them.
+"""
 
 
 @dataclass(frozen=True)

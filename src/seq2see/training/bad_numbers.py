@@ -17,9 +17,9 @@ class NotFinite(Exception):  # noqa: N818
 
     step: int
     updates: int
-    """The number of consecutive updates that failed."""
+    """Number of consecutive updates whose loss or gradient was not finite."""
     slowed: int
-    """Number of times that the learning rate was halved before."""
+    """Number of times that the learning rate was halved before, each time after such updates."""
     place: str
     """First layer of the model whose output is not finite."""
     pairs: list[int]
@@ -27,7 +27,7 @@ class NotFinite(Exception):  # noqa: N818
     pair does.
     """
     batch: int
-    """The number of pairs in the last batch that failed."""
+    """Number of pairs in the last batch whose loss or gradient was not finite."""
 
 
 def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:

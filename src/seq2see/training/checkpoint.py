@@ -25,7 +25,9 @@ from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
-"""Maximum of the numbers of steps, seconds and tokens in a checkpoint; a larger number means that it is damaged."""
+"""Exclusive upper bound of each number (steps, seconds, tokens) in a checkpoint; a checkpoint with a larger one counts
+as damaged.
+"""
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
 
@@ -38,18 +40,18 @@ class Progress:
     seconds: float = 0.0
     best: float | None = None
     best_loss: float | None = None
-    """The loss of the best validation, whatever metric is used; None if it is not known."""
+    """Validation loss of the best model so far, by which ties of the metric are broken; None if it is not known."""
     best_step: int = 0
     stale: int = 0
-    """The number of validations since the best one."""
+    """Number of validations since the best one; training stops when it reaches `training.patience`."""
     sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-    """Sums of smoothed loss, loss, tokens and skipped updates since the last entry of the log."""
+    """Sums, since the last row of the log, of loss with label smoothing, loss without, tokens, and skipped updates."""
     skipped: int = 0
-    """Number of the latest consecutive updates that were skipped because they were not finite."""
+    """Number of updates in a row, up to the latest, that were skipped because loss or gradient was not finite."""
     slowed: int = 0
-    """Number of times that the learning rate was halved after such updates."""
+    """Number of times that the learning rate was halved after a return to an earlier checkpoint."""
     micro_tokens: int = 0
-    """Maximum number of tokens in one forward pass; 0 if it is not known."""
+    """Maximum number of tokens in one micro-batch that fits in memory; 0 if it is not known."""
     device: str = ""
     """The type of device that `micro_tokens` suits: "cpu" or "cuda"."""
 

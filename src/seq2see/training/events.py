@@ -18,15 +18,15 @@ class Trained:
     step: int
     epoch: int
     loss: float
-    """Cross entropy without label smoothing, as validation measures it."""
+    """Mean cross entropy per token in nats, without label smoothing, as validation measures it."""
     smoothed_loss: float
-    """Cross entropy with label smoothing, which is minimised."""
+    """Mean cross entropy per token in nats, with label smoothing, which training minimises."""
     gradient_norm: float
     rate: float
     tokens_per_second: float
     seconds: float
     skipped: int = 0
-    """Number of updates that were skipped because loss or gradient was not finite."""
+    """Number of updates since the last such event that were skipped because loss or gradient was not finite."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Returned:
     step: int
     failed_at: int
     updates: int
-    """The number of consecutive updates that were skipped."""
+    """Number of consecutive updates that were skipped before the return to the checkpoint."""
     slowed: int
-    """Number of times that the learning rate has been halved so far."""
+    """Number of times that the learning rate has been halved so far, including this time."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Validated:
     best: bool
     what: str = "model"
     seconds: float = field(default=0.0, compare=False)
-    """The time that the validation took."""
+    """Seconds that the validation took."""
 
 
 @dataclass(frozen=True)
@@ -82,5 +82,5 @@ class Finished:
 
 
 INTERRUPTED = "interrupted"
-"""Value of the reason if a signal has ended the training."""
+"""Value of `Finished.reason` if a signal has ended the training."""
 Event = Stepped | Trained | Shrunk | Returned | ThreadsChanged | Validated | Finished

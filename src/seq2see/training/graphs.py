@@ -23,8 +23,9 @@ from seq2see.tokens.batches import Batch, twice_over
 from seq2see.training.loss import teacher_forced
 
 FEWEST_ROWS = 256
-"""Row counts are multiples of this. So few rows take as long as launching their kernels, so padding costs nothing
-there, and fewer shapes have to be recorded."""
+"""The number of rows (tokens) of a captured batch is a multiple of this, or of a larger power of two. So few rows take
+no longer than launching their kernels, so that padding costs nothing, and fewer shapes are captured.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Shape:
 
 
 MOST = 64
-"""Maximum number of recorded shapes; each takes some memory."""
+"""Maximum number of batch shapes for which CUDA graphs are captured, since each takes GPU memory; other shapes run
+without a graph.
+"""
 
 
 class RecordedPasses:

@@ -32,7 +32,7 @@ from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 BAD_UPDATES = 5
-"""Number of consecutive non-finite updates after which training returns to a checkpoint; fewer are skipped."""
+"""Number of consecutive non-finite updates from which training returns to a checkpoint; each of them is skipped."""
 MOST_RETURNS = 3
 Validate = Callable[[], dict[str, float]]
 

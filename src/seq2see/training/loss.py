@@ -19,12 +19,14 @@ from seq2see.model.packing import Packing
 from seq2see.training import guided_alignment
 
 CHUNK_NUMBERS = 6_000_000
-"""Number of logits computed at a time: 24 MB in float32. Fewer make matrix multiplications slow, more take memory
-(docs/log.md).
+"""Approximate number of logits that exist at a time on a CPU: 24 MB in float32. With fewer, matrix multiplications are
+slow; more take memory (docs/log.md).
 """
 
 CHUNK_NUMBERS_ON_GPU = 128_000_000
-"""Number of logits computed at a time on a GPU, which has ample memory, and where every kernel launch takes time."""
+"""Approximate number of logits that exist at a time on a GPU, which has ample memory, and where every kernel launch
+takes time.
+"""
 
 
 class Loss(NamedTuple):
@@ -33,9 +35,9 @@ class Loss(NamedTuple):
     total: Tensor
     """Sum of the label-smoothed cross entropies, in nats; differentiable."""
     plain: Tensor
-    """Sum of the cross entropies without smoothing; the exponential of its mean is the perplexity."""
+    """Sum of the cross entropies without label smoothing, in nats; the exponential of its mean is the perplexity."""
     tokens: Tensor
-    """Number of tokens that are not padding."""
+    """Number of target tokens that are not padding, by which `total` and `plain` are divided for a mean."""
 
 
 def written_out(logits_NV: Tensor, labels_N: Tensor, smoothing: float) -> Tensor:

@@ -22,9 +22,13 @@ from seq2see.training import journal
 ALONE = pick_device().type == "cuda"
 """Whether trials run one at a time: on a GPU they do; on a CPU they share the cores with one thread each."""
 SCORES = {"exact": "exact_match", "bleu": "bleu"}
-"""The reported score: exact match if training chose its best checkpoint by that, else BLEU."""
+"""For each metric of training that the claim reports, the name of the number in its results; runs with another metric
+report BLEU.
+"""
 TEST_PAIRS = 1000
-"""Approximate number of pairs held out of a corpus without a test set; a tenth if it has fewer than 10,000."""
+"""Approximate number of pairs that are held out as a test set if a corpus has none; a tenth of a corpus with fewer than
+10,000 pairs.
+"""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:

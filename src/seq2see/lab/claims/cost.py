@@ -20,7 +20,7 @@ from seq2see.model.recording import RecordingPoint
 
 ALONE = True
 REPEATED_FOR = 0.4
-"""Seconds for which an operation is repeated; the fastest repetition counts."""
+"""Seconds for which a forward pass is repeated; the CPU time of the fastest repetition is the result."""
 LAYERS = ("attention", "fused attention", "recurrent", "convolutional", "position-wise")
 """Kinds of layers; the last one is the control, since it does not compare positions."""
 KERNEL = 3

@@ -22,7 +22,9 @@ from seq2see.training import loop
 
 PLACES = "place"
 MANY = 8
-"""The best number of heads in the paper. Choosing it by the losses measured here would favour many heads."""
+"""Number of heads that counts as many: the best one in the paper. Choosing the best of the losses measured here would
+favour many heads.
+"""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:

@@ -14,7 +14,9 @@ USUAL, SMALL = "of variance 1", "of variance 1/d_k"
 with d_k.
 """
 SHARING = 100
-"""Number of queries compared with the same keys: few, so that the variance does not depend on a few keys."""
+"""Number of random queries that are compared with the same keys: few, so that the mean over all queries covers many
+sets of keys.
+"""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:

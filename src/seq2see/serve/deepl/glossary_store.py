@@ -21,15 +21,15 @@ from seq2see.serve.limits import RefusedError
 from seq2see.text.words import Term
 
 MOST_EACH = 100
-"""Maximum number of glossaries of a client."""
+"""Maximum number of glossaries that one client may store; a further one is refused with status `QUOTA`."""
 MOST = 1000
-"""Maximum number of glossaries of all clients."""
+"""Maximum number of stored glossaries of all clients together."""
 MOST_TERMS_EACH = 20_000
-"""Maximum number of terms in all glossaries of a client."""
+"""Maximum number of terms in all stored glossaries of one client together."""
 MOST_TERMS = 200_000
-"""Maximum number of terms in all glossaries: about 100 MB."""
+"""Maximum number of terms in all stored glossaries of all clients together, which take about 100 MB of memory."""
 QUOTA = 456
-"""HTTP status by which DeepL reports an exceeded quota."""
+"""HTTP status, not standardised, with which DeepL's API reports an exceeded quota."""
 EntriesFormat = Literal["tsv", "csv"]
 
 

@@ -22,21 +22,23 @@ from seq2see.serve.service import CLIENT, Service, in_words
 
 Fields = TypeVar("Fields", bound=BaseModel)
 NO_LIMIT = 1_000_000_000_000
-"""Number of characters per month that DeepL reports for accounts without a limit."""
+"""Limit of characters that `/v2/usage` reports: the value that DeepL uses for accounts without a limit."""
 MOST_CLIENTS = 10_000
-"""Maximum number of clients whose characters are counted; the least recently seen are forgotten first."""
+"""Maximum number of clients whose translated characters are counted for `/v2/usage`; the counts of those that have sent
+nothing for the longest time are dropped.
+"""
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
 """Targets that the official clients refuse without a region. A run without regional variants gives the same translation
 for all.
 """
 SPLITS: dict[str, Split] = {"0": "nowhere", "1": "lines", "nonewlines": "sentences"}
 LISTS = ("text", "ignore_tags", "splitting_tags", "non_splitting_tags")
-"""Fields that may occur several times in a form."""
+"""Fields that may be repeated in a form, so that all their values are used; of other fields only the last value is."""
 UNSUPPORTED = (
     *("context", "custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold"),
     "glossary_ids",
 )
-"""Options of `/v2/translate` that are refused, because runs cannot fulfil them."""
+"""Options of DeepL's `/v2/translate` that no run can fulfil; a request that sets one of them is refused."""
 
 
 TagNames = Annotated[str, Field(max_length=10_000)] | Annotated[list[str], Field(max_length=1000)]
