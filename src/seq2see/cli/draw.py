@@ -254,7 +254,7 @@ def draw_pruning(
 
 
 def _chosen(run: "Run", pairs: str | None, limit: int, command: str) -> "tuple[str, list[Pair]]":
-    """Return the name of a set of pairs and its first ones: of a file or corpus, or of the validation set."""
+    """Return the first `limit` pairs of a file or corpus, or of the validation set, and the name of their origin."""
     if pairs is None:
         name, chosen = "validation", run.validation_pairs[:limit]
     else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PLACES = {"cross": "cross attention", "encoder": "encoder attention", "decoder": "decoder self-attention"}
 SUBLAYERS = ("scores", "merge", "residual")
-"""Pictures of one attention sub-layer; by default they show the encoder."""
+"""Pictures of one attention sub-layer; without --place, they show self-attention in the encoder."""
 PICTURES: dict[str, tuple[str, ...]] = {
     "attention": ("--place", "--layer"),
     "heads": ("--place",),
@@ -29,7 +29,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "merge": ("--place", "--layer"),
     "residual": ("--place", "--layer"),
 }
-"""Pictures by name, and the options that apply to each."""
+"""Values of --picture, and for each the options that apply to it."""
 
 
 def look(
@@ -113,9 +113,9 @@ def look(
 
 
 Asked = tuple[str, str | None, str | None]
-"""The sentence, the target language, and the given translation."""
+"""The sentence, the target language (--to), and the translation that the user gave (--target); None if not given."""
 Shown = tuple[list[str], list[str], dict[str, Any], str]
-"""Translations, notes for the user, the parts of the page, and the page as HTML."""
+"""Translations, notes for the user, the data of the page by name, and the page as HTML."""
 
 
 def _one_run(run: "Run", asked: Asked) -> Shown:
@@ -154,7 +154,7 @@ def _two_runs(run: "Run", other: "Run", asked: Asked) -> Shown:
 def _check(
     sentence: str, target: str | None, picture: str | None, chosen: dict[str, str | int | None], as_page: bool
 ) -> None:
-    """Raise an error if something cannot be shown, before slow imports."""
+    """Raise an error for invalid arguments or options that exclude each other, before slow imports."""
     place, layer, head = chosen.values()
     for option, name, known in (("--place", place, PLACES), ("--picture", picture, PICTURES)):
         if name is not None and str(name) not in known:

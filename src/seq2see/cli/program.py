@@ -221,7 +221,7 @@ def _print_traceback(kind: type[BaseException], problem: BaseException, trace: T
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Exit through all `finally` clauses, as after Ctrl-C."""
+    """Exit after a signal with the usual status, by an exception, so that `finally` clauses run as after Ctrl-C."""
     sys.exit(128 + number)
 
 

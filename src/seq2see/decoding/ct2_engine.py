@@ -310,7 +310,7 @@ def _convert_in(
 
 
 def _load(run: Path, folder: Path, tokenizers: Tokenizers, precision: str) -> "Ct2Engine":
-    """Load a new conversion."""
+    """Load a model that was just converted; if CTranslate2 cannot load it, raise an error with advice."""
     try:
         return Ct2Engine(folder, tokenizers, precision)
     except (RuntimeError, ValueError) as problem:

@@ -38,7 +38,7 @@ class Tables(NamedTuple):
     """Properties of each code point, as arrays."""
 
     scripts: list[str]
-    """Names of the kinds of characters: scripts, after the kinds that are not letters."""
+    """Names of the kinds of characters, by number: the four kinds that are not letters, then the scripts."""
     kind: NDArray[np.uint8]
     sign: NDArray[np.uint8]
     digit: NDArray[np.uint32]

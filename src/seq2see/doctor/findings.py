@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
 _TABLE: Final = resources.files(__package__).joinpath("findings.toml").read_text("utf-8")
 KINDS: Final = {name: Kind(**entry) for name, entry in tomllib.loads(_TABLE).items()}
-"""Kinds of findings in the order of `findings.toml`; a pair is dropped for the first reason that applies to it."""
+"""Kinds of findings by name, in the order of `findings.toml`; a pair with several of them is dropped for the first."""
 REASONS: Final = ("", *KINDS)
 
 
@@ -71,7 +71,7 @@ class Diagnosis:
     rows: int
     findings: tuple[Finding, ...]
     scripts: tuple[str, str]
-    """Scripts of most sources and of most targets; empty where no script is usual."""
+    """Names of the scripts of most sources and of most targets; an empty name if no script has a large majority."""
     lengths: tuple[NDArray[np.uint16], NDArray[np.uint16]]
     """Lengths in characters of the sources and of the targets, for pairs that could be read."""
     reasons: NDArray[np.uint8]

@@ -133,7 +133,9 @@ class TextFlow:
         return first < len(self.marks) and self.marks[first].place < span[1]
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[str, Span, bool]]:
-        """Yield chunks of the text: characters, their span in the document, whether the document has the same."""
+        """Yield parts of the text: the characters, their span in the document, and whether the document spells them
+        equally (entities differ).
+        """
         number = max(0, bisect_right(self._chunks, start, key=lambda chunk: chunk.place) - 1)
         while start < end:
             chunk = self._chunks[number]

@@ -80,11 +80,11 @@ class Elements:
     """Names of elements, in lower case, whose treatment differs from the default of HTML or XML."""
 
     inline: frozenset[str] = frozenset()
-    """Names of elements that occur inside sentences."""
+    """Names of elements that do not end a sentence."""
     block: frozenset[str] = frozenset()
-    """Names of elements that end a sentence."""
+    """Names of elements at whose start and end a sentence ends."""
     kept: frozenset[str] = frozenset()
-    """Names of elements whose content is not translated."""
+    """Names of elements whose content is not translated but kept unchanged."""
 
 
 class Token(NamedTuple):

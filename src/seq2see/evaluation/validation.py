@@ -23,7 +23,7 @@ from seq2see.tokens.store import Int64s, Store
 from seq2see.training import loop
 
 AT_ONCE = 1024
-"""Number of tokens in one forward pass for which all logits are kept."""
+"""Number of tokens in one forward pass of `losses`, which holds the logits of all of them in memory."""
 UNKNOWN_LOSS = math.log(sys.maxunicode)
 """Loss in nats that is added for each unknown target token: that of choosing its character among all Unicode code
 points with equal probability.

@@ -39,7 +39,7 @@ def are_available(x: Tensor) -> bool:
 
 
 _collected: list[tuple[Any, ...]] | None = None
-"""Kernel calls collected inside `compiled_ahead`; None outside of it."""
+"""Kernel launches that `launch` has collected, instead of making them, inside `compiled_ahead`; None outside of it."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **fixed: Any) -> None:

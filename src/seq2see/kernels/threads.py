@@ -218,7 +218,9 @@ class Threads:
 _own = threading.Lock()
 """Lock that is held while `sharing` or `using` controls the number of threads."""
 _known: dict[int, Threads] = {}
-"""The `Threads` of earlier work, by PyTorch's own number of threads, so that what they learned is used again."""
+"""Objects that `sharing` made for earlier work, by PyTorch's own number of threads, so that the numbers of threads that
+they found are used again.
+"""
 
 
 @contextlib.contextmanager

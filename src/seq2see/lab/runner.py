@@ -271,7 +271,7 @@ class _Line(NamedTuple):
     key: str
     measurement: Measurement
     where: str
-    """Value of `circumstances.where()`; results from elsewhere are measured again."""
+    """Value of `circumstances.where()` when the line was written; if it differs now, the trial is measured again."""
 
 
 def _parse(line: str) -> _Line | None:

@@ -69,7 +69,9 @@ _READ: dict[str, Callable[[Any], Tensor]] = {
     "weights": lambda passing: passing.weights_BHLM,
     "logits": Tensor.clone,  # cloned, because a search overwrites them later
 }
-"""Functions that extract the recorded value, for names under which it is not the tensor itself."""
+"""For names under which a module's input or output is not recorded as it is: the function that returns what is
+recorded.
+"""
 _INSIDE = ("query", "key", "value", "scores", "weights")
 Where = Literal["input", "output"]
 _POINTS: list[tuple[type[nn.Module], str, Where, str]] = [
@@ -96,7 +98,9 @@ _POINTS: list[tuple[type[nn.Module], str, Where, str]] = [
     (Transformer, "decoder_norm", "output", "decoder_norm"),
     (Seq2Seq, "output", "output", "logits"),
 ]
-"""Points of each kind of module that are recorded: submodule, whether its input or output, and the name."""
+"""Recorded tensors of each kind of module: the kind, one of its submodules, whether the input or the output of the
+submodule is recorded, and the last part of the name.
+"""
 
 
 def points(model: nn.Module | HasModel) -> Iterator[tuple[str, nn.Module, Where]]:

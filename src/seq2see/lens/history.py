@@ -212,7 +212,9 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _parsed(kept: dict[str, Any]) -> AttentionHistory:
-    """Return the contents of the file as arrays; anything that does not belong there raises an error of Python's."""
+    """Return the contents of the file as arrays; raise a ValueError, TypeError or similar error if they are not
+    valid.
+    """
     rows = kept["validations"]
     steps = [row["step"] for row in rows]
     if not all(type(step) is int for step in steps) or steps != sorted(set(steps)):

@@ -86,7 +86,7 @@ class Reading:
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
     own_translation: str = ""
-    """The model's own output: `translation`, unless that was forced."""
+    """The translation that the model's own search found; it differs from `translation` if that was given."""
     steps: list[search.SearchStep] = field(default_factory=list)
     """The steps of the search that found `own_translation`."""
     notes: list[str] = field(default_factory=list)

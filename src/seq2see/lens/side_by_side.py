@@ -19,9 +19,11 @@ class FirstDifference(NamedTuple):
     """Where two translations first differ."""
 
     character: int
-    """Number of characters at the beginning that both translations have in common."""
+    """Index of the first character at which the two translations differ."""
     tokens: tuple[int, int]
-    """Index of the first token of each translation that differs; the tokenizers may differ."""
+    """Index, in the tokens of each translation, of the token at that character; the models may have different
+    tokenizers.
+    """
 
 
 @dataclass(frozen=True, repr=False)

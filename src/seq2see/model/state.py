@@ -127,7 +127,7 @@ class Places:
     """The step of each of B sentences, as a tensor instead of a Python number, so that a CUDA graph can change it."""
 
     step_B: Tensor
-    """Number of steps that each sentence has made, updated by the search."""
+    """Number of decoding steps that have been made for each sentence; the search increases it in place."""
     width: int
     steps: int
 

@@ -35,9 +35,11 @@ class Stage:
     inside: tuple[str, ...] = ()
     """Shapes of the tensors that can be recorded inside: `weights 8 × S × S`."""
     parameters: int = 0
-    """Number of parameters of one layer. Weights that several stages share are counted at the first."""
+    """Number of parameters of this stage in one layer; weights that several stages share are counted in the first of
+    them.
+    """
     layers: int = 0
-    """Number of layers that repeat this stage; 0 if it is outside of the layers."""
+    """Number of layers of the stack, each of which contains this stage; 0 if the stage is outside of the layers."""
 
 
 def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[Stage]:

@@ -224,7 +224,7 @@ def _v1(service: Service) -> APIRouter:
 
 
 def _inside(service: Service) -> APIRouter:
-    """Return the routes that look inside a translation, or change what happens there."""
+    """Return the routes that show or change the activations of the model during a translation."""
     routes = APIRouter(prefix="/v1", tags=["v1"])
 
     @routes.post("/look", response_model=bodies.LookResponse)

@@ -340,7 +340,7 @@ class Worker:
         self._send(("done", number, json.dumps(found, ensure_ascii=False, allow_nan=False).encode()))
 
     def _inside(self, run: Run, engine: "TorchEngine", asked: Asked, line: str) -> "Inside":
-        """Return the inside of the translation of a line, which may be kept from an earlier job."""
+        """Return the recorded activations of the translation of a line, from an earlier job if they are still kept."""
         from seq2see.lens.heads import Head
         from seq2see.look.page import Inside
 

@@ -138,7 +138,7 @@ class Service:
             self.metrics.queue_tokens.labels(lane.name).set_function(partial(getattr, lane.queue, "work"))
 
     def _heard(self, what: str, lane: str, *numbers: float) -> None:
-        """Count and log an event of a lane."""
+        """Update the metrics and the log for an event of a lane (an engine and its queue)."""
         match what:
             case "ready":
                 log(f"engine ({lane}): ready")

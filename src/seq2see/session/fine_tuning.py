@@ -24,8 +24,8 @@ from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
-"""Minimum number of steps per epoch of a fine-tuning, from which the batch size follows, within its limits
-`FEWEST_TOKENS` and the batch size of the base run: one batch of all new pairs would learn slowly.
+"""Number of steps per epoch from which the batch size of a fine-tuning is derived, between `FEWEST_TOKENS` and the
+batch size of the original training: one batch of all new pairs would learn slowly.
 """
 FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000

@@ -47,7 +47,7 @@ class Began:
     """Number of tokens in the vocabularies of source and target."""
     device: str
     step: int
-    """Number of the last step that was made before training was interrupted; 0 for a new run."""
+    """Step of the checkpoint from which training resumes; 0 for a new run."""
     seconds: float
     """Seconds that training took up to `step`, in all earlier calls together."""
     languages: Sides
@@ -86,8 +86,8 @@ class Request:
     from_run: Path | None
     watch: Watch
     tune: float | None = None
-    """Maximum minutes for short trainings with other settings (trials); 0 for none, and None if the size of the corpus
-    decides.
+    """Maximum minutes for short trainings with other settings (trials); 0 for none; None if the corpus decides whether
+    there are any.
     """
 
 

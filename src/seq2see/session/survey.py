@@ -52,7 +52,9 @@ class Side:
     words: int = 0
     alphabet: set[str] = field(default_factory=set)
     lexicon: set[str] = field(default_factory=set)
-    """Distinct words, up to `MOST_WORDS`; with more, the text is a language and the exact number does not matter."""
+    """Distinct words, until there are `MOST_WORDS`: a side with more is a language, and their exact number does not
+    matter.
+    """
     unspaced: bool = False
     """Whether the script has no spaces between words; the number of words is then an estimate."""
 
@@ -93,7 +95,7 @@ class Survey:
 
     pairs: int = 0
     left_out: int = 0
-    """Number of further pairs of the corpus that are too long for training; they are not counted in `pairs`."""
+    """Number of pairs of the corpus that are not part of this survey, because they are too long for training."""
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)

@@ -37,7 +37,9 @@ LONGEST_LINE: Final = 1 << 24
 gigabytes, which would not fit into memory.
 """
 BEGINNING: Final = 1 << 16
-"""Number of bytes after which a line that contains a carriage return is taken for many lines that end in one."""
+"""Maximum number of bytes that are read as the first line of a file; if they contain a carriage return and no line
+feed, the lines of the file are taken to end in carriage returns.
+"""
 LONGEST_FIELD: Final = 1 << 22
 """Maximum number of characters of a CSV field; a longer one means that a quote was not closed. (Python's limit of
 131,072 is too low for some texts.)

@@ -46,7 +46,9 @@ ROUNDS: Final = (3, 4)
 FROM_NOWHERE: Final = 0.1
 """Probability that a token is aligned with no token of the other side (the null word)."""
 FURTHEST: Final = 8
-"""Maximum jump that is modelled: all longer distances between the source tokens of neighbours are equally likely."""
+"""Maximum distance between the source tokens of neighbouring target tokens (jump) that has a probability of its own;
+longer jumps have the probability of this one.
+"""
 UNSEEN: Final = 1e-7
 """Probability of a token given a token of the other side with which it never occurred in the pairs that the aligner
 learned from.
@@ -54,8 +56,8 @@ learned from.
 SURE: Final = 0.3
 """Minimum product of a link's posterior probabilities in both directions; less probable links are dropped."""
 LEAST_LINKED: Final = 0.4
-"""Minimum share of linked target tokens in the validation set; below it, the sides are not translations of each other.
-Questions and answers have 0.26, translations 0.54 and more (docs/log.md).
+"""Minimum share of linked target tokens in the validation set; with less, the sides are taken not to be translations of
+each other. Questions and answers have 0.26, translations 0.54 and more (docs/log.md).
 """
 NONE: Final = -1
 """Source position that stands for no source token: the target token is not linked."""

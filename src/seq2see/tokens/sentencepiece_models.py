@@ -195,9 +195,11 @@ def _check_table(table: bytes) -> None:
 
 
 NORMALIZER, DENORMALIZER, TABLE = 3, 5, 2
-"""Field numbers in sentencepiece_model.proto."""
+"""Numbers of protocol buffer fields in sentencepiece_model.proto: normalizer_spec, denormalizer_spec, and the table in
+them.
+"""
 TOKEN, SURFACE = 2, 3
-"""Field numbers in sentencepiece.proto."""
+"""Numbers of protocol buffer fields in sentencepiece.proto: the pieces of a text, and the surface of a piece."""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:

@@ -37,7 +37,9 @@ FORMAT: Final = 1
 DTYPES: Final = ("<u2", "<u4")
 LINKS: Final = "target.links"
 NO_LINK: Final = 0xFFFF
-"""Value in the file of links for a token without a source token, or whose source token is too far back."""
+"""Value in the file of links for a target token that is not linked with a source token, or whose pair was not
+aligned.
+"""
 
 
 class Store:

@@ -30,7 +30,7 @@ class Observed:
     attention: MultiHeadAttention
     head: int
     inputs: list[tuple[Tensor, Tensor, Reach]] = field(default_factory=list)
-    """Queries, memory, and their packings, for each call of the attention."""
+    """Queries, memory, and what may be attended to (`Reach`), for each call of the attention."""
 
     def loss(self, links_N: Tensor) -> Tensor:
         """Return the cross entropy of the head's weights and the links, summed over all rows that have a link.

@@ -23,7 +23,9 @@ class Journal:
         self._open(step, pause)
 
     def _open(self, step: int, pause: bool = False) -> None:
-        """Delete the lines after a checkpoint, and those about an end or a return that is no longer valid."""
+        """Open the log at a checkpoint: delete rows of later steps, and those of its step that are no longer valid,
+        such as an end.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
         path = self._run / "metrics.jsonl"

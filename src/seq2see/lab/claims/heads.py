@@ -97,7 +97,7 @@ def _learned(rows: Measurements) -> float:
 
 
 def _untrained(rows: Measurements) -> float:
-    """Return the same for two models that are both untrained."""
+    """Return the difference between two untrained models in how much their heads differ: the control of `_learned`."""
     return rows.get("untrained", heads=MANY, weights=2) - rows.get("untrained", heads=MANY, weights=1)
 
 

@@ -99,7 +99,7 @@ class GlossaryStore:
 
     @contextlib.asynccontextmanager
     async def _turn_of(self, client: str) -> AsyncIterator[None]:
-        """Wait until no other request of the same client uses a thread."""
+        """Let one request of a client at a time work on glossaries in a thread; further ones of the client wait."""
         turn = self._turns.setdefault(client, asyncio.Lock())
         self._waiting[client] += 1
         try:
