@@ -124,7 +124,7 @@ def _compile(expression: str) -> re.Pattern[str]:
 
 
 Task = tuple[str, str, float]
-"""An expression, a text, and the maximum number of seconds."""
+"""A regular expression, a text to match it in, and the maximum number of seconds for that."""
 
 
 def _spans_in_time(task: Task) -> Spans:

@@ -330,7 +330,7 @@ FACTS: dict[str, Callable[[Any], bool]] = {
     ),
     "fine_tuning": lambda fact: isinstance(fact, dict),
 }
-"""Keys of the manifest that the program relies on, each with a check of its value."""
+"""Entries of the manifest that the program relies on, each with a function that returns whether a value is valid."""
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

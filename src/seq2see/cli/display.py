@@ -153,7 +153,7 @@ def _opening(event: Any) -> list[str]:
 
 
 NAME_WIDTH, VALUE_WIDTH, WHY_WIDTH = 13, 54, 47
-"""Widths of the three columns of the table of choices, in characters."""
+"""Widths in characters of the columns of the table that `train` prints at its start: name of the row, value, reason."""
 
 
 def table(choices: "list[Choice]") -> list[str]:

@@ -134,7 +134,9 @@ NOT_SLIM = {
     "tomli_w": "Tomli-W",
     "torch": "PyTorch",
 }
-"""Modules that the distribution seq2see-slim does not install, with the names of their projects."""
+"""Modules that the distribution seq2see-slim does not install, and the name of the project of each, for error
+messages.
+"""
 UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of click that comes with typer
 
 

@@ -16,7 +16,7 @@ from seq2see.errors import SettingError, nearest
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
 MORE_HELP = "\n".join(["Settings for --set and --config:", "", "\b", *SETTINGS, "", ""])
-"""Part of the help page before the example: a list of all settings."""
+"""List of all settings, which the help page of `train` shows before the example."""
 
 Preset = Annotated[
     str | None,

@@ -33,7 +33,9 @@ LONGEST_TEXT = 2**26
 error.
 """
 PAUSE = "\n"
-"""Value that `read_lines` yields when the input pauses; no line equals it."""
+"""Value that `read_lines` yields when no more input has arrived for a moment; it differs from every line, which has no
+line end.
+"""
 
 
 def translate(

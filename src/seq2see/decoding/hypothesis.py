@@ -14,7 +14,9 @@ class Hypothesis:
     tokens: list[int]
     score: float
     log_probability: float | None
-    """Sum of the log-probabilities of all tokens, without a length penalty; None if the engine does not compute it."""
+    """Sum of the log-probabilities of all tokens in nats, without length penalty; None if the engine does not compute
+    it.
+    """
 
 
 class Constraint(NamedTuple):
@@ -35,11 +37,11 @@ class Task:
     """One sentence to translate."""
 
     source: list[int]
-    """Tokens of the sentence, with the end token."""
+    """Token ids of the source sentence, including the end token."""
     limit: int
-    """Maximum number of tokens of the output, including the end token if it has one."""
+    """Maximum number of tokens of the output, counting the end token; the search stops there."""
     prefix: list[int]
-    """Tokens that the output must begin with."""
+    """Token ids with which the output must begin; empty if it is free."""
     constraints: tuple[Constraint, ...] = ()
     """Token sequences that the output must contain; only for an engine that `constrains`, and not with a prefix."""
 
@@ -48,7 +50,9 @@ class Engine(Protocol):
     """Searches for translations. The result of a task does not depend on the other tasks, nor on their order."""
 
     name: str
-    """Engine and precision, as in the signatures of scores: "torch float32", "ctranslate2 int8"."""
+    """Name of the engine and its precision, as it appears in the signatures of scores: `torch float32`, `ctranslate2
+    int8`.
+    """
 
     @property
     def constrains(self) -> bool:

@@ -34,25 +34,27 @@ class SearchStep(NamedTuple):
     """One step of a search: the C best candidates (continuations) for each of B sentences, best first."""
 
     parents_BC: Tensor
-    """For each candidate, which of the W rows of its sentence it continues."""
+    """For each candidate, the index from 0 to W - 1 of the hypothesis of its sentence that it continues."""
     tokens_BC: Tensor
     totals_BC: Tensor
-    """Sums of log-probabilities, including the new token; -inf where there is no candidate."""
+    """Sum of the log-probabilities of each candidate's tokens, including the new one; -inf for an unused candidate."""
     done_BC: Tensor
-    """Whether each candidate is a complete translation."""
+    """Whether each candidate is a finished translation."""
     picked_BW: Tensor
-    """Indices of the candidates that become the W rows of the next step."""
+    """For each sentence, the indices of the candidates that become its W hypotheses in the next step."""
     sentences: Sequence[int] = ()
-    """Indices of the B sentences whose search has not ended, for `watch`."""
+    """Indices, among all sentences of the search, of the B sentences that are still searched; for `watch`."""
 
 
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
-"""Function that picks a token for each row from its log-probabilities RV."""
+"""Function that picks the next token of each hypothesis, given the log-probabilities RV of all tokens."""
 Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-"""Function that returns log-probabilities and ids of the most probable tokens of each row, given its logits."""
+"""Function that returns the log-probabilities and the ids of the most probable tokens of each hypothesis, given its
+logits RV and the number of tokens.
+"""
 Watch = Callable[[SearchStep], Collection[int] | None]
-"""Callback that receives each step, and may return sentences whose search is to be abandoned."""
+"""Callback that receives each step of the search, and may return the indices of sentences whose search is abandoned."""
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
@@ -364,7 +366,7 @@ class FinishedSentences(NamedTuple):
     continues, and token id.
     """
     scores_bW: npt.NDArray[np.float64]
-    """Scores of the hypotheses; -inf where there is none."""
+    """Score of each hypothesis, by which they are ranked; -inf where a sentence has fewer than W hypotheses."""
 
     def read(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first; each is read from its end back to its beginning."""

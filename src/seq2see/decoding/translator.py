@@ -22,10 +22,10 @@ class EnforcedTerm(NamedTuple):
     """A term of a glossary in a source line, and where it is in the translation."""
 
     source: Span
-    """Span of the term in the line."""
+    """Span of the term in the source line, in characters."""
     text: str
     target: Span | None
-    """Span of the term in the translation; None if it is missing."""
+    """Span of the term in the translation, in characters; None if the translation does not contain the term."""
     form: str
     """The form of the term in the translation; if the term is missing there, its first form in the glossary."""
     how: TermSource
@@ -42,9 +42,11 @@ class Translation:
     score: float
     tokens: tuple[int, ...] = ()
     probability: float | None = 1.0
-    """The probability of exactly these tokens; None if the engine does not compute it (ctranslate2 with a prefix)."""
+    """Probability of this token sequence given the source; None if the engine does not compute it (ctranslate2 with a
+    prefix).
+    """
     terms: tuple[EnforcedTerm, ...] = ()
-    """The glossary terms of the source line, in their order."""
+    """Glossary terms that occur in the source line, in the order of the line."""
 
     @staticmethod
     def of(hypothesis: Hypothesis, text: str) -> "Translation":
@@ -60,7 +62,7 @@ class Result:
 
     translations: tuple[Translation, ...]
     source: tuple[int, ...] = ()
-    """The tokens of the source line that were used, including the end token."""
+    """Token ids of the source line, as the model read it: truncated if `cut`, and with the end token."""
     cut: bool = False
     """Whether the line had more tokens than the model reads, so that it was truncated."""
 
@@ -101,7 +103,7 @@ class SearchPlan:
     decoding: Decoding
     _tokenizers: Tokenizers
     task_of_line: list[int | None]
-    """For each line, the index of its task; None for an empty line."""
+    """For each line, the index of its task in `tasks`; None for an empty line, which is not translated."""
     _cut: list[bool]
     """For each task, whether its line was truncated."""
     _n_best: int

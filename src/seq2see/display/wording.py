@@ -31,11 +31,11 @@ HEADINGS: Final = {
     "[default: ": "[기본값: ",
     "Example: ": "예: ",
 }
-"""Headings of help pages, which come from the command-line library."""
+"""Korean translations of the headings and phrases that the command-line library writes into help pages."""
 
 
 DOT: Final = "  ·  "
-"""Separator between two statements about a picture, which are translated one by one."""
+"""Separator between statements in one line below a picture; each statement is translated by itself."""
 ENOUGH: Final = 6
 """Minimum number of characters, without spaces and placeholders, of an English catalogue text whose placeholders may
 stand for texts with spaces; shorter ones would match too many messages.

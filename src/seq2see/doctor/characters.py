@@ -110,7 +110,7 @@ class TextMeasures(NamedTuple):
     """Whether at least nine in ten letters of the text belong to `script`; false if the text has no letters."""
     signs: NDArray[np.uint8]
     digits: NDArray[np.uint16]
-    """A hash of the digits of a text that does not depend on their order or script; 0: the text has no digits."""
+    """Hash of the digits of the text, which does not depend on their order or script; 0 if the text has no digits."""
     damaged: NDArray[np.bool_]
     """Whether `mend` should check the text: it has line breaks, control characters, replacement characters (U+FFFD), or
     adjacent characters that may be wrongly decoded bytes.
@@ -217,7 +217,7 @@ def are_unspaced(texts: list[str]) -> bool:
 _BYTES: Final = {chr(byte): byte for byte in range(0x80, 0x100)} | {
     bytes([byte]).decode("cp1252"): byte for byte in range(0x80, 0xA0) if byte not in (0x81, 0x8D, 0x8F, 0x90, 0x9D)
 }
-"""Bytes over 127 by the character that they become if they are read as Latin-1 or cp1252."""
+"""Values of bytes above 127, by the character that the byte becomes if it is decoded as Latin-1 or cp1252."""
 _RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
 _FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
 _CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")

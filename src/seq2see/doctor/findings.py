@@ -51,7 +51,9 @@ class Finding:
     what: str
     advice: str
     rows: tuple[int, ...] = ()
-    """Indices of the first rows that have the problem, counted from 0."""
+    """Indices, counted from 0, of the first `SHOWN` rows with the problem; empty if it concerns the corpus as a
+    whole.
+    """
     examples: tuple[Example, ...] = ()
 
     @property
@@ -73,7 +75,7 @@ class Diagnosis:
     scripts: tuple[str, str]
     """Names of the scripts of most sources and of most targets; an empty name if no script has a large majority."""
     lengths: tuple[NDArray[np.uint16], NDArray[np.uint16]]
-    """Lengths in characters of the sources and of the targets, for pairs that could be read."""
+    """Lengths in characters of the sources, and of the targets, of all pairs that could be read; at most 65,535."""
     reasons: NDArray[np.uint8]
     """Index in REASONS of the reason why each row is dropped; 0 where it is kept."""
     swapped: Mask

@@ -12,7 +12,9 @@ from seq2see.text import columns, languages
 from seq2see.text.pair import Sides
 
 Odds = dict[str, float]
-"""Log-odds of words that distinguish the sides: above 0 a word belongs to the source, below 0 to the target."""
+"""Log-odds of words by which source and target are told apart: positive for words typical of sources, negative for
+words typical of targets.
+"""
 
 _SEEN: Final = 5
 """Minimum number of occurrences, on both sides together, of a word by which the sides are told apart."""

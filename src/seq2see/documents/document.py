@@ -35,7 +35,9 @@ class Options:
     """
 
     language: str | None = None
-    """Code of the language of the document; None: guessed from its script."""
+    """Code of the language of the document, by whose rules it is split into sentences; None if it is to be guessed from
+    the script.
+    """
     limit: Limit | None = None
     """Maximum length of a sentence in tokens, at which longer sentences are cut into parts; None for no limit."""
     is_language: bool = True
@@ -75,7 +77,7 @@ class Counts:
     tags_guessed: int = 0
     """Number of tags that were placed by their position in the sentence, because no word alignment determined it."""
     placeholders: int = 0
-    """Number of placeholders inside sentences."""
+    """Number of placeholders (such as `%s`, URLs and e-mail addresses) inside sentences."""
     copied: int = 0
     """Number of placeholders whose stand-in the translation contains as often as the sentence, so that they take its
     place.
@@ -101,7 +103,7 @@ class _Slot:
     """A sentence and its place in the document."""
 
     raw: Span
-    """Span of the document that the translation of this sentence replaces."""
+    """Span of the document, in characters, that the translation of this sentence replaces."""
     number: int
     """Index of the sentence's text in `DocumentPlan.sentences`."""
     items: tuple[Item, ...]

@@ -27,7 +27,7 @@ class Mark(NamedTuple):
     """Index in the text of the flow, in characters, before which the mark stands."""
     kind: Literal["open", "close", "point", "break"]
     raw: Span
-    """Span of the mark in the document."""
+    """Span of the tag, comment or line break in the document, in characters."""
     number: int = -1
     """Index of the tag in the document; -1 if the mark is not a tag."""
     partner: int = -1

@@ -23,11 +23,11 @@ MOST_ENTRIES: Final = 100_000
 thousands.
 """
 LARGEST_FILE: Final = 1 << 25
-"""Maximum size of a glossary file in bytes after decompression (32 MiB)."""
+"""Maximum size in bytes of a glossary file, after decompression; a larger one is an error."""
 LONGEST_TERM: Final = 200
-"""Maximum number of characters of a term or of a translation."""
+"""Maximum number of characters of a term, and of each of its translations; a longer one is reported as a fault."""
 MOST_FORMS: Final = 20
-"""Maximum number of allowed translations of a term."""
+"""Maximum number of allowed translations of one term; more are reported as a fault."""
 SHOWN: Final = 5
 """Maximum number of faults of a glossary that one error message names."""
 BETWEEN: Final = "|"

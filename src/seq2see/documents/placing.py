@@ -44,7 +44,7 @@ class Element:
     is_known: bool = True
     """Whether a word link determined the place of the element in the translation; otherwise the place is a guess."""
     window: Span = (0, 0)
-    """Range of units of the translation that the element encloses."""
+    """First and last (exclusive) index of the units (see `Unit`) of the translation that the element encloses."""
 
 
 class Placed(NamedTuple):
@@ -66,7 +66,7 @@ class Placed(NamedTuple):
 Write = Callable[[str], str]
 """Function that escapes a part of a translation for the markup of its document."""
 Read = Callable[[Span], str]
-"""Function that returns a span of the document."""
+"""Function that returns the characters of the document in a span, such as the text of a tag."""
 
 
 def place(

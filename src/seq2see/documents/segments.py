@@ -59,7 +59,7 @@ class Limit:
     """Maximum length of a sentence that is given to a model."""
 
     count: Callable[[Sequence[str]], Sequence[int]]
-    """Returns the number of tokens of each text."""
+    """Function that returns the number of tokens of each text."""
     most: int
     """Maximum number of tokens of a sentence, above which it is cut into parts."""
 

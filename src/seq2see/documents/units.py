@@ -13,9 +13,11 @@ class Item(NamedTuple):
     kind: str
     """Start tag (`open`), end tag (`close`), empty element or comment (`point`), placeholder (`object`) or `break`."""
     span: Span
-    """Span of the sentence that represents the item; empty except for placeholders."""
+    """Span of the item in the text of the sentence: the stand-in of a placeholder; empty, at its place, for all
+    others.
+    """
     raw: Span
-    """Span of the item in the document."""
+    """Span of the item in the document, in characters."""
     number: int = -1
     partner: int = -1
     blank_before: bool = False

@@ -30,7 +30,7 @@ Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "to
 Floats = NDArray[np.float64]
 RESAMPLES = 1000
 SEED = 12345
-"""Seed of the resampling, the same as sacreBLEU's, so that its paired bootstrap draws the same sentences."""
+"""Seed of the bootstrap resampling, the same as in sacreBLEU, so that its paired bootstrap draws the same sentences."""
 FEWEST = 20
 """Minimum number of scored pairs for a verdict; with fewer, the verdict is `too few pairs`, since chance agreement of a
 few pairs would look certain.

@@ -74,7 +74,9 @@ class Calibration:
 
     measures: Measure
     coefficients: tuple[float, float, float]
-    """Intercept, and coefficients of the logit of the probability and of the logarithm of the length."""
+    """Coefficients of the logistic regression: intercept, slope of the logit of the model's own probability, and slope
+    of the logarithm of the length in tokens.
+    """
     weak_below: float
     pairs: int
     error_before: float

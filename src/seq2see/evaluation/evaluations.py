@@ -24,7 +24,7 @@ class Evaluation:
     beam: int
     scores: Scores
     results: list[Result]
-    """The translations of each pair, in order."""
+    """The translations of each scored pair, in the order of the pairs."""
     unreachable: int = 0
     """Number of pairs none of whose references the target tokenizer can write; `exact` counts them as wrong."""
 

@@ -29,7 +29,9 @@ from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
 TOKENIZERS = ("auto", "none", "13a", "char", "ko-mecab")
-"""Tokenizers of BLEU; "auto": 13a, or characters if the references have no spaces between words."""
+"""Tokenizers for BLEU that --tokenize accepts; `auto` is 13a, or char if the references have no spaces between
+words.
+"""
 NAMES = ("bleu", "chrf", "ter", "exact", "top_k", "error_rate")
 
 

@@ -33,7 +33,7 @@ class Parity:
     ours: list[str]
     theirs: list[str]
     references: list[str]
-    """Reference translations; empty if the run has no validation pairs."""
+    """Reference translations of the sentences that were compared; empty if the run has no validation pairs."""
 
     @property
     def share(self) -> float:

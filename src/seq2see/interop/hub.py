@@ -19,7 +19,7 @@ from seq2see.tokens.store import Tokenizers
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """Pattern of the name of a model on the Hub: `Helsinki-NLP/opus-mt-en-de`."""
 FILES = ("*.json", "*.toml", "*.npz", "*.yml", "*.spm", "model.safetensors", "pytorch_model.bin", "README.md")
-"""Patterns of the files of a model that are downloaded; files in subfolders are not."""
+"""Patterns of the names of the files that are downloaded from the Hub for a model; files in subfolders are not."""
 MOST_FILES = 100
 
 

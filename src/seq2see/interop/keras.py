@@ -11,7 +11,7 @@ from seq2see.errors import DataError, SettingError
 from seq2see.model.transformer import Transformer
 
 PER_LAYER = 16 + 26
-"""Number of arrays of one encoder layer and one decoder layer together."""
+"""Number of weight arrays of one encoder layer (16) and one decoder layer (26) together."""
 
 
 class _Slot(NamedTuple):

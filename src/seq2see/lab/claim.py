@@ -23,7 +23,7 @@ Numbers = Mapping[str, float]
 Verdict = Literal["held", "did not hold", "undecided", "not trusted"]
 
 QUICK_SEEDS, FULL_SEEDS = 5, 10
-"""Default number of seeds with and without `--quick`."""
+"""Default number of seeds of each trial, with `--quick` and without it."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Expectation:
     reason: str
     """Explanation why an effect of the size `matters` is relevant."""
     none: float = 0.0
-    """The value of the number without any effect: 0 for a difference, 1 for a ratio."""
+    """Value of the number if there is no effect: 0 for a difference, 1 for a ratio."""
     absent: Literal["", "one side", "both sides"] = ""
     """Set if the claim is that there is no such effect: in the direction of `matters` (`one side`), or in either
     direction (`both sides`). Empty if the claim is that there is one.
@@ -197,7 +197,7 @@ class Judgement:
 
 
 T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""97.5 % quantiles of Student's t distribution, by degrees of freedom from 1."""
+"""97.5 % quantiles of Student's t distribution for 1, 2, 3, ... degrees of freedom, for 95 % confidence intervals."""
 
 
 def judge(expectation: Expectation, measured: Measurements) -> Judgement:

@@ -21,9 +21,9 @@ from seq2see.lab.claim import Claim, Conditions, Measured, Measurement, Outcome,
 from seq2see.text import corpora
 
 Watch = Callable[[str, int, int], None]
-"""Called with the current claim, the number of finished trials, and the number of all trials."""
+"""Callback for progress: the claim of the last trial, the number of finished trials, and the number of all trials."""
 MARK = "lab.json"
-"""Name of the file that marks a folder as one of the lab."""
+"""Name of the file by which a folder is recognised as one with results of the lab."""
 
 
 def measure_claims(
@@ -155,7 +155,7 @@ class Spent(NamedTuple):
 
     seconds: float
     cpu_seconds: float
-    """CPU time of all threads of the process, which hardly depends on other programs."""
+    """CPU time in seconds, summed over all threads of the process; it depends little on the load by other programs."""
 
 
 def measure(trial: Trial) -> tuple[dict[str, float], Spent]:

@@ -61,9 +61,13 @@ class Importance(Answer):
     source_tokens: list[str]
     target_tokens: list[str]
     gradient: Floats
-    """Gradient of the log-probability times the token's embedding (without its position)."""
+    """Gradient of the output token's log-probability, multiplied by the embedding (without position) of the input token
+    and summed.
+    """
     left_out: Floats
-    """Decrease of the log-probability when the token is left out of the source; negative if it rises."""
+    """Decrease of the output token's log-probability, in nats, when the input token is left out of the source; negative
+    if it increases.
+    """
     integrated: Floats | None = None
     """Integrated gradients; the baseline is the source with all token embeddings set to zero and its positions kept. A
     row sums to the log-probability of its output token minus its log-probability at the baseline. None unless
@@ -181,7 +185,7 @@ class Method(Answer):
     most.
     """
     pairs: int = 0
-    """Number of validation pairs on which the agreement was measured."""
+    """Number of validation pairs on which `agreement` was measured."""
     chosen_on: int = 0
     """Number of other validation pairs on which the heads were chosen; 0 if they were not chosen, or, in runs of
     earlier releases, if the same pairs were used for both.
@@ -348,7 +352,7 @@ class Alignment(Answer):
     from 0, in the order of the output.
     """
     links: list[Link]
-    """One link for each visible output token, in order."""
+    """One link for each output token that has visible characters, in the order of the output."""
 
     def without_tag(self, length: int) -> "Alignment":
         """Return the alignment for the source without its tag and the space after it, which have `length`

@@ -70,7 +70,7 @@ class Node(NamedTuple):
     """One token of a hypothesis in the search tree."""
 
     parent: int
-    """The index of the parent node; -1 for the root."""
+    """Index in `Tree.nodes` of the token before this one; -1 for the root."""
     step: int
     """The step of the search, from 0, which is also the index in the lists of `capture`; -1 for the root."""
     row: int
@@ -90,7 +90,7 @@ class Tree(Answer):
 
     nodes: list[Node]
     best: int
-    """The index of the node at which the translation ends; 0, the root, if nothing was searched."""
+    """Index in `nodes` of the last token of the translation; 0, the root, if no search was made."""
 
     def path(self, end: int) -> list[Node]:
         """Return the nodes from the first token to the node at `end`."""
@@ -109,7 +109,7 @@ class Look(Answer):
     translation: str
     source_tokens: list[str]
     target_tokens: list[str]
-    """The output tokens of the decoder, including the end token."""
+    """The T output tokens of the decoder, including the end token."""
     input_tokens: list[str]
     """The input tokens of the decoder: `target_tokens` shifted by one, after the begin token."""
     source_spans: list[Span]
@@ -132,7 +132,7 @@ class Look(Answer):
     beam: Tree
     """Tree of the search that found `own_translation`."""
     method: Method
-    """The method of alignment: the heads that it uses, and their reliability."""
+    """How `alignment` was computed: the heads whose weights were used, and how reliable they are."""
     own_translation: str
     """The translation that the model's own search found; it differs from `translation` if the user gave that."""
     notes: list[str]

@@ -100,7 +100,7 @@ class Patched(Answer):
     probability: Floats
     """T: the probability of each token of `own_translation` without the change."""
     changed_probability: Floats
-    """T: the probability of each token of `own_translation` with the change, after the same tokens."""
+    """T: the probability of each token of `own_translation` with the change, given the same tokens before it."""
     effect: float
     """Decrease of the log-probability of `own_translation` by the change, in nats."""
 
@@ -116,13 +116,15 @@ class Change(NamedTuple):
     """A change of activations: the name, the positions, and the replacement (of a donor sentence, or numbers)."""
 
     name: str
-    """Name of a point inside the model, as in `capture`."""
+    """Name of the activations to be changed, as in `capture`: `encoder.0.feed_forward.output`."""
     tokens: Tokens = None
     donor: Reading | None = None
     donor_tokens: Tokens = None
-    """Positions in the donor; by default the same as `tokens`."""
+    """Positions in the donor sentence from which activations are taken; None for the same as `tokens`."""
     value: ArrayLike | None = None
-    """Numbers instead of a donor: a row for each token, one row for all, or one number."""
+    """Numbers that replace the activations, if there is no donor: a row for each token, one row for all tokens, or one
+    number.
+    """
     add: bool = False
 
 
@@ -254,7 +256,7 @@ class Contrast(Answer):
     that: str
     """The second output's next token after `prefix`."""
     difference: float
-    """log p(this) - log p(that) after the prefix."""
+    """log p(this) - log p(that) after `prefix`, in nats."""
     left_out: Floats
     """S: how much `difference` decreases when each source token is left out; 0 for the end token, which is never left
     out.

@@ -48,12 +48,14 @@ class Curve(Answer):
     """Loss and score of a model from which more and more heads are removed."""
 
     part: Part
-    """Attention from which heads are removed: `encoder`, `decoder`, `cross`, or `all` together."""
+    """Kind of attention from which heads are removed: `encoder`, `decoder` or `cross`; `all` for heads of every
+    kind.
+    """
     order: Order
     heads: list[Head]
     """All heads of this part in the order in which they are removed."""
     removed: list[int]
-    """Number of heads that are removed at each point, from 0 to all."""
+    """Number of heads that have been removed at each point of the curve, from 0 to all."""
     loss: list[float]
     """Mean loss per target token, in nats, at each point."""
     score: list[float]

@@ -25,17 +25,17 @@ class Sublayer(Answer):
     layer: int
     """Number of the layer, from 0."""
     queries: list[str]
-    """The L tokens that attend."""
+    """The L tokens from which attention goes out, one for each row of `scores`."""
     keys: list[str]
-    """The M tokens that are attended to."""
+    """The M tokens that are attended to, one for each column of `scores`."""
     scores: Floats
     """HLM: query . key / sqrt(d_key), before mask and softmax."""
     keep: np.ndarray
     """LM: true where a query may attend to a key."""
     weights: Floats
-    """HLM: the softmax of each row of `scores`."""
+    """HLM: the softmax of each row of `scores`, with weight 0 where `keep` is false."""
     heads: Floats
-    """HLV: for each head, the weighted sums of the values."""
+    """HLV: the output of each head, that is, the sums of the values weighted by `weights`."""
     w_o: Floats
     """(H V) x D: the output projection, which is applied to the concatenated heads."""
     output: Floats
@@ -98,11 +98,13 @@ class WordInContexts(Answer):
     places: tuple[list[int], list[int]]
     """Indices of the tokens that the word consists of, in each sentence."""
     weights: tuple[list[Floats], list[Floats]]
-    """For each sentence and encoder layer HS: the attention weights of the word, the mean over its tokens."""
+    """For each sentence and each encoder layer, HS: the weights with which the word attends to the sentence, averaged
+    over the tokens of the word.
+    """
     stages: list[str]
     """Names of the stages at which the vectors are compared: embedding, with positions, then each encoder layer."""
     similarity: list[float]
-    """Cosine similarity of the two vectors of the word at each stage."""
+    """Cosine similarity, at each stage, of the vectors that the word has in the two sentences."""
 
 
 def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:

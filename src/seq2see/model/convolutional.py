@@ -197,7 +197,9 @@ class ConvolutionalState:
 
     attended: AttendedSource
     pasts: list[Tensor]
-    """R x (kernel - 1) x D for each layer; zeros before the first token. R is 0 before the first step."""
+    """For each layer, the inputs of the last kernel - 1 positions, R x (kernel - 1) x D, zeros before the first token;
+    R is 0 before the first step.
+    """
     length: int = 0
 
     @property

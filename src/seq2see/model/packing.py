@@ -19,7 +19,9 @@ class Packing:
     """
 
     offsets: Tensor
-    """B + 1 row numbers, on the CPU because tensor shapes are computed from them."""
+    """B + 1 row numbers: the first row of each sequence, and the number of all rows. They are on the CPU, because
+    tensor shapes are computed from them.
+    """
     device: torch.device
 
     @staticmethod

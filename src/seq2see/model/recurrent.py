@@ -35,14 +35,16 @@ class RecurrentShape:
     """Widths and other settings that the encoder and the decoder of an RNN share."""
 
     attention: str = "additive"
-    """How decoder states are compared with encoder states: a name in `ATTENTIONS`, or "none"."""
+    """Function that scores encoder states against a decoder state: a name in `ATTENTIONS`, or "none" for no
+    attention.
+    """
     bidirectional: bool = True
     """Whether the encoder reads in both directions."""
     cell: str = "lstm"
     d_model: int = 256
     """Width of the embeddings."""
     d_hidden: int = 0
-    """Width of the states; 0 means d_model."""
+    """Width of the hidden states; 0 means that it is equal to d_model."""
     dropout: float = 0.1
 
     @property

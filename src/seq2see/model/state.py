@@ -80,7 +80,9 @@ class DecoderState:
     keep_B11S: Tensor | None
     """Padding mask of the memory, true where a position is not padding; None if there is no padding."""
     lineage_BWP: Tensor | None = None
-    """Mask of the cache positions that belong to each hypothesis; None with one hypothesis, to which all belong."""
+    """Mask of the cache positions that belong to the tokens of each hypothesis; None if each sentence has one
+    hypothesis, to which all positions belong.
+    """
 
     @property
     def length(self) -> int:

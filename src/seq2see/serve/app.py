@@ -67,7 +67,7 @@ QUICK: dict[str, tuple[bytes, ...]] = {
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
-"""Routes that the translating engine can answer, and the fields of a body that require the other engine (torch)."""
+"""Routes whose requests `at_once` may refuse, except those with one of these words in the body."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -82,7 +82,7 @@ class Key(NamedTuple):
     has_terms: bool = False
     """Whether terms of a glossary must be enforced in the translations."""
     alone: int = 0
-    """The job's own number if it must be processed alone, so that no other key is equal; 0 if it may share a batch."""
+    """A number that no other key has if the job must be processed alone; 0 if it may share a batch."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Limits:
     texts: int = 100
     """Maximum number of texts in one request; a request with more is refused."""
     beam: int = 10
-    """Maximum beam width that a request may ask for."""
+    """Maximum beam width that a request may ask for, unless that of the run is wider; a still wider one is refused."""
     output_tokens: int = 2048
     """Maximum number of output tokens for one text, whatever the settings of the run allow."""
     body_bytes: int = 256 * 1024

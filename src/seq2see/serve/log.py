@@ -26,7 +26,7 @@ PAUSE = 0.01
 times a second.
 """
 SECONDS_AT_END = 1.0
-"""Maximum seconds for writing the last lines when the service ends."""
+"""Maximum seconds for which the end of the service waits until the last lines are written."""
 
 
 def log(line: str) -> None:

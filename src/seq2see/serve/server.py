@@ -32,7 +32,9 @@ and all others are closed.
 OTHER_FILES = 100
 """Number of file descriptors reserved for files and pipes, so that connections cannot use them all."""
 MOST_HEAD_BYTES = 64 * 1024
-"""Maximum size in bytes of the request line and the headers of a request."""
+"""Maximum size in bytes of the request line and headers of a request; above it, the request is refused with status
+431.
+"""
 MOST_UNREAD_BYTES = 64 * 1024
 """Number of received bytes of a connection that are not parsed yet, above which no more are read from its socket."""
 MOST_PIECES = 64
@@ -40,7 +42,7 @@ MOST_PIECES = 64
 request may consist of many.
 """
 IDLE_SECONDS = 10
-"""Maximum seconds for which a client may leave a connection unused, or a request incomplete."""
+"""Seconds after which a connection is closed on which a client has sent no request, or not all of one."""
 SWITCH_SECONDS = 0.0005
 """Maximum seconds for which another thread may run before the event loop gets its turn: Python's default of 5 ms would
 delay a request at each of its steps while other threads work on glossaries or documents.
@@ -48,7 +50,9 @@ delay a request at each of its steps while other threads work on glossaries or d
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 Refusal = Callable[[str, str, dict[bytes, bytes], bytes, Peer], bytes | None]
-"""Function that returns the bytes of a refusal, or None, given method, path, headers, body and client."""
+"""Function that returns the bytes of a refusal, or None if the request is to be answered, given its method, path,
+headers, body and sender.
+"""
 
 
 def serve(

@@ -30,7 +30,7 @@ Peer = tuple[str, int] | None
 CLIENT = "seq2see.client"
 """Key in the ASGI scope of a request for the name of its client, as `Service.admit` returns it."""
 KEY_SCHEMES = ("bearer", "deepl-auth-key")
-"""Schemes before an API key in the Authorization header; the second is that of DeepL's clients."""
+"""Words that may precede an API key in the Authorization header; the second is that of DeepL's clients."""
 SMALL_SECONDS = 0.02
 """Expected duration, in seconds, up to which a request counts as small, whatever its size. With a fast model a typical
 request takes a few milliseconds, and would wait many times as long behind a batch of a large one.

@@ -31,7 +31,9 @@ class Rule(NamedTuple):
     """Settings for one amount of data."""
 
     amount: float
-    """Geometric mean of the numbers of pairs and of tokens (`tokens_of`)."""
+    """Amount of data to which the rule applies: geometric mean of the number of pairs and the number of tokens
+    (`tokens_of`).
+    """
     width: float
     layers: float
     """Number of layers of the encoder, and also of the decoder."""
@@ -58,7 +60,7 @@ SENTENCES = (
     Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 7e-4, 32_768, 2e9),
     Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 7e-4, 49_152, 5e9),
 )
-"""Rules for sentences, for which several outputs can be right."""
+"""Rules for sentences in human languages, which can have several right outputs; `between` interpolates between them."""
 
 EXACT = (
     Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 1.2e6),
@@ -72,7 +74,7 @@ EXACT = (
     Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 5e-4, 32_768, 2e9),
     Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 5e-4, 49_152, 5e9),
 )
-"""Rules for outputs that are either right or wrong: phonemes, inflected forms, molecules."""
+"""Rules for tasks with one right output for each input, such as phonemes, inflected forms and molecules."""
 
 ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
 """Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and minimum number of pairs for using it,
@@ -223,7 +225,7 @@ class TokenChoice:
     """The tokenizers for a corpus, and the reasons for them."""
 
     settings: dict[str, Any]
-    """The settings as an overlay for the section `data`."""
+    """Tokenizer settings, as an overlay for the section `data`."""
     reasons: dict[str, str]
     """Short reasons by the rows `source` and `target` of `ROWS`."""
     lengths: str
@@ -417,7 +419,7 @@ class Choice:
     name: str
     value: str
     why: str
-    """The reason; empty if the user has chosen the value."""
+    """Reason for the value of the row; empty if the user has set it."""
     yours: list[str]
     """Names of the settings of this row that the user has set by option, file or preset."""
     settings: dict[str, Any]

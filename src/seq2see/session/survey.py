@@ -31,7 +31,9 @@ SAMPLE = 200_000
 take minutes.
 """
 SAMPLE_CHARACTERS = 1 << 28
-"""Maximum number of characters of the sample, so that it fits in memory."""
+"""Maximum number of characters in the random sample, so that it fits in memory; above it, the sample has fewer
+pairs.
+"""
 LONGEST_WORD = 100
 """Number of leading characters of a word that are kept to count distinct words."""
 BLOCK = 2048
@@ -104,9 +106,9 @@ class Survey:
     sampled: int = 0
     """Number of characters in the sample."""
     languages: set[str] = field(default_factory=set)
-    """Target languages of the pairs; empty unless they were asked for."""
+    """Target languages of the pairs; empty unless the corpus is trained with language tags."""
     stretches: list[tuple[int, list[Pair]]] = field(default_factory=list)
-    """Some blocks of consecutive pairs, each with the number of pairs before it."""
+    """Blocks of consecutive pairs, evenly spread over the corpus, each with the number of pairs before it."""
     every: int = 1
     """One in this many blocks is kept in `stretches`; the number doubles whenever there are too many."""
 

@@ -51,7 +51,9 @@ FEWEST_TO_COMPARE = 50
 significant.
 """
 STANDARD_ERRORS = 2.0
-"""Number of standard errors by which the mean losses per sentence must differ to be significant."""
+"""Number of standard errors by which the mean losses per sentence of two candidates must differ for one to be
+better.
+"""
 UNRELATED = {
     *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
     *("validate_every", "patience", "metric"),

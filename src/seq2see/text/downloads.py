@@ -47,7 +47,7 @@ class Remote:
     description: str
     licence: str
     splits: Mapping[Split, tuple[File, ...]]
-    """Files of each split: one, or two parallel ones."""
+    """Files of each split (training, validation, test): one file, or two parallel ones with source and target."""
 
     @property
     def files(self) -> list[File]:

@@ -15,7 +15,7 @@ class Pair(NamedTuple):
     where: str
     references: tuple[str, ...] = ()
     language: str | None = None
-    """Language of the target, where it is known."""
+    """Code of the target's language; None if it is not known."""
 
 
 class Sides(NamedTuple):

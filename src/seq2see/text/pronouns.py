@@ -21,7 +21,7 @@ Split = Literal["train", "valid", "test"]
 _TOKENS: Final = {"tokenizer": "pattern", "pattern": "words"}
 SIZES: Final[dict[Split, int]] = {"test": 500, "valid": 500, "train": 9_800}
 LANGUAGES: Final = {"pronouns": "de", "pronouns-fi": "fi"}
-"""Corpora by name, and their target languages."""
+"""Built-in corpora of this module by name, and the code of the target language of each."""
 ABOUT: Final = {
     "pronouns": "generated; English to German, where 'it' is er, sie or es by what it stands for",
     "pronouns-fi": "the control of pronouns: English to Finnish, where 'it' is always se",

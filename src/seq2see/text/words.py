@@ -31,7 +31,7 @@ WITHOUT_BLANKS: Final = (
     *("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC", "BOPOMOFO"),
     *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"),
 )
-"""First words of the Unicode names of characters of scripts that put no spaces between words."""
+"""First words of the Unicode names of characters in scripts that are written without spaces between words."""
 
 _CASES: Final = (
     *("", "을", "를", "이", "가", "은", "는", "의", "에", "에서", "에게", "께", "로", "으로", "와", "과", "도", "만"),

@@ -30,8 +30,8 @@ MOST_CELLS: Final = 6_000_000
 learns, which bounds time and memory. 29,000 image captions have that many.
 """
 MOST_PAIRS, BLOCK = 200_000, 20_000
-"""Maximum number of pairs, spread over the corpus, that are aligned, which is enough for a head to learn from; and the
-number aligned at a time.
+"""Maximum number of pairs, evenly spread over the corpus, that are aligned, which is enough for an attention head to
+learn from; and the number of pairs aligned at a time.
 """
 AT_ONCE: Final = 300_000
 """Maximum number of cells (pairs of a source token and a target token) of the sentence pairs that are computed

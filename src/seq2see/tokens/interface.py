@@ -22,7 +22,9 @@ more than a word between spaces has.
 
 
 MOST_MARKS: Final = 512
-"""Maximum number of consecutive combining marks that are normalised together; languages use only a few."""
+"""Number of consecutive combining marks after which a text is divided before it is normalised; languages use only a
+few.
+"""
 
 
 def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
@@ -59,7 +61,7 @@ class Tokenizer(ABC):
     whole_words = False
     """Whether each token is a word between spaces."""
     cuts_characters_alone = False
-    """Whether each character is tokenised separately, so that its tokens do not depend on its neighbours."""
+    """Whether each character is tokenised without regard to its neighbours."""
     syllables_per_letter = 1
     """Factor of the number of Korean letters in `scripts`. It is above 1 if the tokens are jamo: a vocabulary has far
     fewer of these than of syllables, and Korean would seem to be rare in it.

@@ -148,7 +148,9 @@ class Listed(BaseTokenizer):
     between = ""
     """Text that `decode` puts between two tokens."""
     spells = False
-    """Whether symbols that are not in the vocabulary are spelled in characters, which are tokens then."""
+    """Whether the vocabulary contains all frequent characters, in which symbols that it does not contain are
+    spelled.
+    """
 
     def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], pattern: str = "") -> None:
         super().__init__(setup)

@@ -21,7 +21,7 @@ class NotFinite(Exception):  # noqa: N818
     slowed: int
     """Number of times that the learning rate was halved before, each time after such updates."""
     place: str
-    """First layer of the model whose output is not finite."""
+    """Name of the first layer of the model, in the order of computation, whose output is not finite."""
     pairs: list[int]
     """Indices in the store of up to three pairs, each of which alone causes the failure; empty if no single
     pair does.

@@ -51,9 +51,9 @@ class Progress:
     slowed: int = 0
     """Number of times that the learning rate was halved after a return to an earlier checkpoint."""
     micro_tokens: int = 0
-    """Maximum number of tokens in one micro-batch that fits in memory; 0 if it is not known."""
+    """Maximum number of tokens in one micro-batch (one forward and backward pass); 0 if it is not known."""
     device: str = ""
-    """The type of device that `micro_tokens` suits: "cpu" or "cuda"."""
+    """Type of the device on which `micro_tokens` was used: "cpu" or "cuda"."""
 
     def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
         """Return whether these scores are better than the best ones so far: by the metric, and in a tie by the loss."""

@@ -16,7 +16,7 @@ from seq2see.training.optimizer import Adam
 
 ALONE, PLACES = True, "model"
 TOKENS = 4096
-"""Number of tokens of both sides in a batch."""
+"""Approximate number of tokens, source and target together, in the batch whose training step is timed."""
 SECOND = "transformer, again"
 """Name of the control: a second Transformer with other initial weights, timed in turn with the first."""
 UNTIMED = 3

@@ -19,7 +19,7 @@ BEAMS = (1, 4, 10)
 
 USUAL = {"dates": "more", "smoothing": 0.1, "dropout": 0.1, "weights": 1}
 FEW = USUAL | {"dates": "few"}
-"""Conditions with few dates, trained for longer, so that a model without dropout overfits."""
+"""Conditions of the trials with few dates, which train for more epochs, so that a model without dropout overfits."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:

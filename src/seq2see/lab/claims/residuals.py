@@ -15,7 +15,9 @@ from seq2see.model.transformer import Transformer
 from seq2see.training import loop
 
 DEEP = 8
-"""Number of layers of each stack in the model whose gradients are judged; without norms, deeper ones overflow."""
+"""Number of layers of the encoder, and of the decoder, in the model whose gradients are judged; without norms, deeper
+models overflow.
+"""
 TASK = SymbolTask("copy", symbols=10, shortest=2, longest=6)
 
 

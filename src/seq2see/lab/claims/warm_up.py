@@ -11,7 +11,9 @@ from seq2see.lab.tasks import SymbolTask
 from seq2see.training import schedule
 
 DEEP = 6
-"""Number of layers of each stack in the models that are judged, as in the paper; others show where training fails."""
+"""Number of layers of the encoder, and of the decoder, as in the paper, in the models that decide the verdict; models
+of other depths show where training fails.
+"""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
