@@ -128,7 +128,7 @@ def _medians(diagnosis: "Diagnosis") -> list[float]:
 
 
 def _print(name: str, diagnosis: "Diagnosis") -> None:
-    """Print a table on a terminal, plain lines elsewhere; the last line is the overall result."""
+    """Print a diagnosis: a table on a terminal, plain lines elsewhere; the last line is the overall result."""
     scripts = ", " + " -> ".join(script or "mixed" for script in diagnosis.scripts) if any(diagnosis.scripts) else ""
     lengths = " -> ".join(f"{length:,.0f}" for length in _medians(diagnosis))
     rows = f"{diagnosis.rows:,} row{'s' * (diagnosis.rows != 1)}"

@@ -295,7 +295,7 @@ def draw_word(
 
 
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
-    """Return settings, vocabulary sizes and name of a preset or a run."""
+    """Return the settings, the two vocabulary sizes and the name of a preset (changed by --set) or of a trained run."""
     if model in config.PRESETS:
         settings = config.resolve(config.preset(model), parse_assignments(assignments))
         data = settings.data
@@ -312,7 +312,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:
-    """Return the path of the picture, checked before slow imports; None if only numbers are requested."""
+    """Return the path of the picture after a check that it may be written; None with --json and no path."""
     if out is None and as_json:
         return None
     path = Path(out or f"{name}.png")
@@ -326,7 +326,7 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
 def _show(
     path: Path | None, as_json: bool, numbers: dict[str, Any], draw: Callable[[Path], str | None] = lambda path: None
 ) -> None:
-    """Draw the picture if it is requested and print its path and notes; with --json, print the numbers."""
+    """Draw the picture if there is a path, and print path and note to stderr; with --json, print the numbers."""
     note = draw(path) if path else None
     for line in (path, note):
         if line:

@@ -108,7 +108,7 @@ def evaluate(
 
 
 def _tell(group: Group, *notes: str) -> None:
-    """Print notes once, from the first of several processes."""
+    """Print notes to standard error, under torchrun only in the first process."""
     for note in notes if group.is_first else ():
         echo(note, err=True)
 
@@ -224,7 +224,7 @@ def _result(runs: "list[Run]", evaluations: "list[Evaluation]", count: int) -> d
 
 
 def _side(scored: "list[tuple[str, Scores]]") -> dict[str, Any]:
-    """Return the scores of one system (means if it has several runs), and those of each run."""
+    """Return, for --json, the scores of one system (mean and deviation of several runs) and of each run."""
     scores = scored[0][1].as_dict()
     runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in scored]
     for name in (score.name for score in scored[0][1] if len(scored) > 1):

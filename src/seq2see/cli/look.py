@@ -187,7 +187,7 @@ def _draw(
     layer: int,
     path: Path,
 ) -> list[str]:
-    """Draw a picture, print the translation, and return notes for the user."""
+    """Draw one picture of a translation to a file, print the translation, and return notes for the user."""
     from seq2see.pictures import labels, translations
 
     there = run.settings.model.attention
@@ -232,7 +232,7 @@ def _draw_sublayer(
     chosen: dict[str, Any],
     path: Path,
 ) -> list[str]:
-    """Draw a picture of one attention sub-layer, print the translation, and return notes for the user."""
+    """Draw one picture of an attention sub-layer to a file, print the translation, and return notes for the user."""
     from seq2see.pictures import labels, sublayers
 
     place: Place = chosen["--place"] or "encoder"
@@ -260,6 +260,6 @@ def _draw_sublayer(
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning of a long text, so that a title has a few lines at most."""
+    """Return the beginning of a text of more than 160 characters, for the title of a picture."""
     begin = text[:159]
     return text if len(text) <= 160 else f"{begin[: begin.rfind(' ', 120)].rstrip()}…"

@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def _take_language(words: list[str]) -> list[str]:
-    """Set the language of `--lang`, which may be anywhere, and return the words without this option."""
+    """Choose the language that `--lang` names anywhere on the command line; return the words without this option."""
     end = words.index("--") if "--" in words else len(words)
     for place, word in enumerate(words[:end]):
         if word == "--lang" or word.startswith("--lang="):
@@ -205,7 +205,7 @@ def _translate_help(command: Any) -> None:
 
 
 def _lines(text: str) -> str:
-    """Translate the end of a help page line by line; a setting is `key = value  (type) description`."""
+    """Translate the lines after the options on a help page; of a setting, `key = value (type) text`, only the text."""
     parts = (line.rpartition(") ") if "=" in line.partition("(")[0] else ("", "", line) for line in text.split("\n"))
     return "\n".join(f"{before}{mark}{wording.translated(about)}" for before, mark, about in parts)
 
@@ -228,7 +228,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _one_line(problem: Exception) -> str | None:
-    """Return the message for a mistake of the user; None if the error is a bug."""
+    """Return the one-line message for an error that the user or the system caused; None if the error is a bug."""
     if isinstance(problem, SeqError):
         return " ".join(str(problem).split())
     if isinstance(problem, UsageError):
@@ -246,6 +246,6 @@ def _one_line(problem: Exception) -> str | None:
 
 
 def _verb() -> str:
-    """Return the verb of the command line, with the second word if it has one: `draw waves`."""
+    """Return the verb of the command line, of two words if it is one like `draw waves`, for error messages."""
     words = sys.argv[1:]
     return next((name for name in EXAMPLES if name.split() == words[: len(name.split())]), "this command")

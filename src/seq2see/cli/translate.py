@@ -187,7 +187,7 @@ def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: in
 
 
 def _print_json(line: str, result: "Result", aligned: "list[Alignment]", kept: Any) -> None:
-    """Print a result as JSON; `kept` is the manifest's entry about the confidence."""
+    """Print the translations of a line as JSON; `kept` is the manifest's calibration of the confidence, or None."""
     from seq2see.evaluation import confidence
 
     calibration = None if kept is None else confidence.from_json(kept)
@@ -216,7 +216,7 @@ def _warn(number: int, result: "Result", limit: int) -> None:
 
 
 def _blocks(size: int) -> Iterator[list[str]]:
-    """Yield blocks of lines; a block ends early when the input pauses, for programs that wait for each answer."""
+    """Yield blocks of up to `size` lines; a pause of the input ends a block, for programs that wait for each answer."""
     block: list[str] = []
     characters = 0
     try:
@@ -268,7 +268,7 @@ def _decoded(line: bytes, number: int) -> str:
 
 
 def _pauses() -> bool:
-    """Return whether no more input has arrived for a moment; false for a file, which never pauses."""
+    """Return whether no more input arrives within 20 ms; false at the end of the input, and for files."""
     try:
         return not select.select([sys.stdin.buffer.fileno()], [], [], 0.02)[0]
     except (OSError, ValueError):

@@ -164,7 +164,9 @@ class Ct2Engine:
     def _start(
         self, batch: list[int], tasks: list[Task], settings: Decoding
     ) -> "list[ctranslate2.AsyncTranslationResult]":
-        """Queue one batch for the workers; every option that CTranslate2 has a default for is set explicitly."""
+        """Queue one batch for the workers; all options are set explicitly, so that CTranslate2's defaults do not
+        matter.
+        """
         sources = [tasks[index].source[: -1 if self._adds_end else None] for index in batch]
         prefixes = [[self._target[id] for id in tasks[index].prefix] for index in batch]
         return self._translator.translate_batch(  # type: ignore[no-any-return]
@@ -253,7 +255,7 @@ class _Place(NamedTuple):
 
 
 def _places(run: Path, precision: str) -> list[_Place]:
-    """Return the folders where a conversion may be kept, in order of preference."""
+    """Return the folders where a converted model may be kept: in the run folder, else in the user's cache."""
     base = storage.cache_folder()
     path = run.resolve()
     # Short whatever the path of the run is, and different for each run.
@@ -266,7 +268,7 @@ def _places(run: Path, precision: str) -> list[_Place]:
 
 
 def _name(run: Path, precision: str) -> str:
-    """Return the name of the conversion of the current weights, settings and tokenizers of a run."""
+    """Return a name for the converted model that changes with the weights, settings and tokenizers of the run."""
     weights, texts = bundle.weights_file(run), [run / "settings.toml", *Tokenizers.files(run)]
     times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, *texts)]
     contents = b"".join(file.read_bytes() for file in texts)
@@ -340,7 +342,7 @@ def _is_whole(place: _Place, name: str) -> bool:
 
 
 def _remember(place: _Place, name: str) -> None:
-    """Record the files of a conversion in the cache; if that cannot be written, the model is converted each time."""
+    """Write the note about a finished conversion; if it cannot be written, the model is converted at each start."""
     folder = place.folder / name
     with contextlib.suppress(OSError, RunError):
         storage.own_folder(place.note.parent, storage.cache_folder())

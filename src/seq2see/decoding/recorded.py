@@ -101,7 +101,7 @@ class Slots:
         self.hypotheses.force(slots, [task.prefix for task in tasks])
 
     def _enter_some(self, slots: NDArray[np.int64], tasks: Sequence[Task]) -> None:
-        """Put up to F sentences with N tokens into slots; unused places repeat the first sentence and its slot."""
+        """Put some sentences into slots, padded to fixed numbers of sentences (the first is repeated) and tokens."""
         lengths = np.array([len(task.source) for task in tasks])
         starts, total = lengths.cumsum() - lengths, int(lengths.sum())
         F = next(size for size in ENTERING if size >= len(tasks))
@@ -142,7 +142,7 @@ class Slots:
         self.hypotheses.advance(self._model, self.state, _best_tokens)
 
     def _replay(self, name: object, steps: Callable[[], None]) -> None:
-        """Replay a recorded operation; at its first use it runs unrecorded, so that kernels are compiled."""
+        """Run an operation: at first directly, which compiles its kernels, later as a captured CUDA graph."""
         if not self._given.is_cuda or name not in self._recorded:
             self._recorded[name] = None
             steps()

@@ -260,7 +260,7 @@ class Hypotheses:
         return self._proceed(self._rank(logs_RC, tokens_RC), state)
 
     def _proceed(self, step: SearchStep, state: State) -> SearchStep:
-        """Store the hypotheses that have ended, and continue with the others."""
+        """Store the candidates of a step that are finished translations, and continue with those that were picked."""
         if step.done_BC.is_cuda or step.done_BC.any():  # to ask a GPU would mean to wait for it
             self._finish(step)
         self._continue(step, state)
@@ -276,7 +276,7 @@ class Hypotheses:
         return logs_RC, torch.where(is_given_R1 & is_first_C, given_R1, tokens_RC)
 
     def _extend(self, logs_B1: Tensor, tokens_B1: Tensor) -> SearchStep:
-        """Extend the only hypothesis of each sentence; once it is complete, it does not change."""
+        """Append a token to the only hypothesis of each sentence (beam width 1), unless the hypothesis is finished."""
         growing_B1, first_B1 = self.growing_B[:, None], torch.zeros_like(tokens_B1)
         totals_B1 = torch.where(growing_B1, self._totals_BW + logs_B1, self._totals_BW)
         self._totals_BW.copy_(totals_B1)
@@ -310,7 +310,7 @@ class Hypotheses:
         return SearchStep(*constrained.rank(logs_RV, self._totals_BW, at_limit, self._complete_B.tolist()))
 
     def _finish(self, step: SearchStep) -> None:
-        """Keep the W best of all finished hypotheses, including those of this step."""
+        """Keep the W best, for each sentence, of the finished hypotheses of this step and of earlier steps."""
         parents_BC, tokens_BC, totals_BC, done_BC, *_ = step
         scores_BC = totals_BC.double() / self._penalty_T[self.step_B][:, None]
         ends = totals_BC, self.step_B[:, None].expand_as(parents_BC), parents_BC, tokens_BC

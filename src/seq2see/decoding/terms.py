@@ -83,7 +83,7 @@ def translate(
 
 
 def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"]) -> None:
-    """Find, for each sentence, an output that contains all of its terms."""
+    """Try several methods, one after another, until the output of each sentence contains all of its terms."""
     constrained = [each for each in sentences if each.missing and engine.constrains and each.can_be_constrained]
     if constrained:
         _find_rivals(engine, constrained)
@@ -242,7 +242,7 @@ def _occurrences(text: str, term: Term) -> Iterator[Span]:
 
 
 def _places(text: str, terms: Sequence[Term]) -> tuple[Span | None, ...]:
-    """Return the span of each term in a text, or None; spans do not overlap, and the longest terms come first."""
+    """Return the span of each term in a text, None if it is missing; spans do not overlap, long terms come first."""
     places: list[Span | None] = [None] * len(terms)
     taken: list[Span] = []
     for number in sorted(range(len(terms)), key=lambda number: -max(map(len, terms[number].forms))):
@@ -265,7 +265,7 @@ def _doubles(text: str) -> int:
 
 
 def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
-    """Return the token sequences of all forms that the vocabulary can write; None if it can write none."""
+    """Return a constraint with all forms of a term that consist of known tokens; None if no form does."""
     written = [form for form in term.forms if special.UNKNOWN not in tokenizer.encode([form])[0]]
     if not written:
         return None

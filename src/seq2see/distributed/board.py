@@ -38,7 +38,7 @@ class Board:
         self._heart.start()
 
     def _live(self) -> None:
-        """Send heartbeats; during work that can be aborted, also send and receive requests to stop."""
+        """Send heartbeats in a thread; during work that may be aborted, also pass requests to stop between ranks."""
         store = self._store.clone()  # a connection of its own, which nobody keeps waiting
         with contextlib.suppress(RuntimeError):  # the board is lost: who looks at it will find out
             while not self._left.wait(TIMEOUT.total_seconds() / BEATS):
@@ -80,7 +80,7 @@ class Board:
                 raise lost(f"process {silent} hangs")
 
     def _ask(self, question: Callable[[], Result], patience: float | None = None) -> Result:
-        """Return the result of a request to the store, with a time limit, since its machine may be lost."""
+        """Return the result of a request to the shared store; raise an error if its machine does not answer in time."""
         from concurrent.futures import Future  # late: `--help` need not wait for it
 
         answer: Future[Result] = Future()
@@ -120,7 +120,7 @@ class Board:
 
 
 def _pause(began: float) -> None:
-    """Sleep between two reads of the store, for a tenth of the time waited so far."""
+    """Sleep between two reads of the store, for a tenth of the time waited so far, at most a second."""
     time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))
 
 

@@ -149,7 +149,7 @@ def _stop() -> None:
 
 @contextlib.contextmanager
 def _with_all() -> Iterator[None]:
-    """Context for collectives: a failure in it is reported as the loss of another rank."""
+    """Report a failure of a collective in this context as the loss of another rank."""
     try:
         yield
     except RuntimeError as problem:

@@ -162,7 +162,7 @@ class Examination:
         self._heard = []
 
     def _look_at_columns(self, texts: list[str], before: int) -> None:
-        """Update which columns contain only labels or line numbers instead of text."""
+        """Collect facts about both sides: different values, line numbers, and words that sources share with targets."""
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
@@ -373,7 +373,7 @@ def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list
 
 
 def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of pairs to measure together: the measures of a text take far more memory than the text."""
+    """Yield ranges of pairs with about `CHARACTERS` characters, since measuring takes more memory than the texts."""
     start = size = 0
     for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
         size += len(source) + len(target)

@@ -95,7 +95,7 @@ def _lags(source: SideNumbers, target: SideNumbers, starts: NDArray[np.int64], w
 
 
 def _likeness(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.float64]:
-    """Return the similarity of each source to the target `lag` rows further down."""
+    """Return how similar each source is, by length, digits and punctuation, to the target `lag` rows below."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same_digits = (here.digits == there.digits) & (here.digits > 0)
     common = _POPULATION[here.signs & there.signs] - 0.5 * _POPULATION[here.signs ^ there.signs]

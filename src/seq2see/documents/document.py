@@ -175,7 +175,7 @@ class DocumentPlan:
         return f"{slot.head}{placed.text}{slot.tail}"
 
     def _add_flow(self, flow: TextFlow, options: Options, quoted: bool = False) -> None:
-        """Add the sentences of a flow."""
+        """Split a flow (text that markup does not interrupt) into sentences, and add them to the plan."""
         split = flow.text.replace(OBJECT, FOR_SPLITTING)
         if not any(map(str.isalnum, flow.text)):
             return
@@ -274,7 +274,7 @@ def _start(mark: Mark) -> int:
 
 
 def _partner(mark: Mark, kind: str, numbers: dict[int, int]) -> int:
-    """Return the index of the tag that belongs to a tag of this kind; -1 for other kinds, or if there is none."""
+    """Return the index of the other tag of the element of `mark`; -1 if there is none, or `mark` is of another kind."""
     return numbers.get(mark.partner, -1) if mark.kind == kind else -1
 
 

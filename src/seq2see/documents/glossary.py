@@ -245,7 +245,7 @@ def _table(path: Path, format: str) -> Iterator[GlossaryEntry]:
 
 
 def _concepts(path: Path, wanted: Sides) -> Iterator[GlossaryEntry]:
-    """Yield the entries of a TBX file. A term of several concepts may be translated as in any of them."""
+    """Yield the entries of a TBX file; if several concepts have the same term, their translations are all allowed."""
     found: dict[str, tuple[int, dict[str, None]]] = {}
     for line, source, forms in termbases.read(path, wanted):
         if len(found) > MOST_ENTRIES:

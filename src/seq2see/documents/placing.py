@@ -157,7 +157,7 @@ def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]],
 
 
 def _breaks(sentence: str, items: Sequence[Item], translation: str, units: Sequence[Unit]) -> list[tuple[Span, Span]]:
-    """Return the spans of the translation to replace by line breaks: spaces, or empty spans if spaces are too few."""
+    """Return, for each line break, the span of the translation that it replaces: a space, or an empty span."""
     pairs = list(pairwise(units))
     places = [(left.span[1], right.span[0]) for left, right in pairs if left.span[1] < right.span[0]]
     if len(places) < len(items):
@@ -390,7 +390,7 @@ class _Painter:
         return right if item.blank_before or not place else left
 
     def _leaf(self, node: Element, at: int, start: int = 0, end: int = 0) -> str:
-        """Return the markup of an element with its content, of a tag, or of a placeholder."""
+        """Return the markup of an element with its content, of a single tag, or of a placeholder."""
         if node.opening or node.closing:
             opening = self._read(node.opening) if node.opening else ""
             closing = self._read(node.closing) if node.closing else ""
@@ -408,7 +408,7 @@ class _Painter:
         return f"{' ' if blank_before else ''}{self._read(item.raw)}{' ' if blank_after else ''}"
 
     def _text(self, start: int, end: int) -> str:
-        """Return a part of the translation, with line breaks and placeholders inserted."""
+        """Return a part of the translation, escaped, with line breaks and placeholders put in their places."""
         said: list[str] = []
         changes = [
             (span, raw) for span, raw in self._breaks if start <= span[0] and span[1] <= end and raw not in self._done

@@ -172,7 +172,7 @@ def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 
 def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
-    """Return a text if training ended before anything could be learnt; None otherwise."""
+    """Return a text with the number of steps if they were too few to learn anything; None otherwise."""
     validations, warmup = _validations(rows), settings.training.warmup_steps
     if not validations:
         return None  # metrics.jsonl is gone

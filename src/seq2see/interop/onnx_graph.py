@@ -171,7 +171,7 @@ class TransformerGraph:
         return inputs, outputs
 
     def _kept(self) -> list[tuple[str, str, int]]:
-        """Return the tensors kept between steps: name, length ("all" or "source"), and width of a head."""
+        """Return the cached tensors: name, positions (`all` so far, or those of the `source`), and width of a head."""
         return [
             (f"{side}.{part}", "all" if side == "decoder" else "source", self.d_key if part == "key" else self.d_value)
             for side in ("decoder", "encoder")
@@ -185,7 +185,7 @@ class TransformerGraph:
             self.graph.nodes.append(helper.make_node("Identity", [tensor], [f"present.{number}.{side}.{part}"]))
 
     def _either(self, name: str, kept: str) -> tuple[str, str]:
-        """Return keys and values of the memory: those of earlier steps, or computed in the first step."""
+        """Return keys and values of the memory: computed in the first step, and taken from the cache in later steps."""
         from onnx import TensorProto, helper
 
         outer = self.graph

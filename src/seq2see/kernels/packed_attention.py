@@ -85,12 +85,12 @@ def packed_attention(
 
 
 def _block(longest: int, row_bytes: int) -> int:
-    """Return the number of rows of a tile: one of two sizes only, since the kernels of each size must be compiled."""
+    """Return the number of rows of a tile: one of few sizes, since kernels are compiled for each."""
     return int(min(TILE_BYTES // row_bytes, SHORTEST_BLOCK if longest <= SHORTEST_BLOCK else LONGEST_BLOCK))
 
 
 def _cut(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values as views."""
+    """Split joint projections into views of queries, keys and values; with `memory`, this has the keys and values."""
     if memory is None:
         query, key, value = rows.chunk(3, -1)
         return query, key, value

@@ -166,7 +166,7 @@ class Threads:
         return False
 
     def _was_suspended(self) -> bool:
-        """Return whether the process was suspended: much more time than usual has passed since the last call."""
+        """Return whether the process seems to have been suspended, as the last call was far longer ago than usual."""
         now = self._clock()
         gap, usual = now - self._called, self._usual
         self._called, self._usual = now, gap if usual == math.inf else (usual + min(gap, 2 * usual)) / 2
@@ -198,7 +198,7 @@ class Threads:
         self._set(count)
 
     def _judge(self, trial: _Trial, speed: float, now: float) -> bool:
-        """End a trial; return whether its number of threads is kept."""
+        """End a trial of another number of threads; return whether it was fast enough for the number to be kept."""
         self._trial = None
         is_kept = speed >= trial.needed * trial.speed
         trial.pause.begin(now, not is_kept)

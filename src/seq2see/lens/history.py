@@ -114,7 +114,7 @@ class Recorder:
         return None
 
     def _begin(self, step: int) -> None:
-        """Choose the pairs, and read what was recorded for them up to a step."""
+        """Choose the pairs to record, and read from an existing file what was recorded for them up to `step`."""
         assert self._valid is not None
         tokenizers, pairs = self._used.tokenizers, []
         self._ids = []

@@ -172,7 +172,7 @@ def rank(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> lis
 
 
 def _parts(order: list[Head]) -> list[tuple[Part, list[Head]]]:
-    """Return the heads of each attention in this order, then all of them where there are several attentions."""
+    """Return the heads of each kind of attention, in the given order, then of all kinds if there are several."""
     parts: list[tuple[Part, list[Head]]] = []
     for place in ATTENTIONS:
         chosen = [head for head in order if head.place == place]

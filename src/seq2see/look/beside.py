@@ -73,5 +73,5 @@ def _names(first: Looks, second: Looks) -> tuple[str, str]:
 
 
 def _language(run: Looks, to: str | None, runs: tuple[Looks, Looks]) -> str | None:
-    """Return the target language for a run; None if it has one direction only and the other run has several."""
+    """Return `to`; None for a run without language tags if the other run has them, so that `to` is meant for it."""
     return to if run.tags or not any(each.tags for each in runs) else None

@@ -301,7 +301,7 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
 
 
 async def _problem(request: Request, problem: Exception) -> Response:
-    """Return a JSON response for an exception; if a route failed, it is raised again for the guard to log."""
+    """Return a JSON response for an exception; a bug in a route is raised again, so that the guard logs it."""
     path = request.url.path
     if isinstance(problem, HTTPException) and problem.status_code != 400:  # no such path or method
         return JSONResponse({error_field(path): str(problem.detail)}, problem.status_code, problem.headers)
@@ -431,7 +431,7 @@ class Guard:
         has_begun: Callable[[], bool],
         begun: float,
     ) -> None:
-        """Call the app until it has answered, the client disconnects, or the deadline has passed."""
+        """Run the app until it has answered, the client disconnects, or the deadline has passed."""
         given = False
 
         async def again() -> Message:

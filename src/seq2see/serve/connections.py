@@ -132,7 +132,7 @@ class Connections:
         self._drop_idle(self._count - self._most)
 
     def _drop_idle(self, number: int) -> int:
-        """Close idle connections, each time one of the client with the most, and return the number of closed ones."""
+        """Close up to `number` idle connections of clients with many connections; return how many were closed."""
         # Somebody's only connection is not closed for the sake of a client that keeps hundreds at work.
         least = len(self._greediest().all) / 2
         idle = [(-len(each.all), place) for place, each in enumerate(self._clients.values()) if each.least_needed]
@@ -204,7 +204,7 @@ class Connections:
             loop.call_soon(self._give_turns, loop)
 
     def _give_turns(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let each client begin one request, and repeat this if few clients wait."""
+        """Let each waiting client begin one request, repeatedly up to `MOST_BEGUN` requests or `TURN_SECONDS`."""
         self._is_turn_due = False
         ends, begun = time.monotonic() + TURN_SECONDS, 0
         while self._lines:
@@ -215,7 +215,7 @@ class Connections:
             self._ask_for_turns(loop)
 
     def _give_turn(self, network: str) -> bool:
-        """Let a client begin one request, or have several refused at once, up to the time of its turn."""
+        """Read requests of a client until the app gets one or `TURN_SECONDS` are over; return whether it got one."""
         line = self._lines[network]
         ends = time.monotonic() + TURN_SECONDS
         went_to_app = False

@@ -206,7 +206,7 @@ class Worker:
         return answer
 
     def _slot_search(self, run: Run, key: Key, asked: Asked) -> "SlotSearch | None":
-        """Return a search in slots for jobs with this key; None if they are searched as one batch."""
+        """Return a search that jobs with this key can join at any time (in slots); None if it works in batches."""
         setup = self._setup
         if setup.inside or asked.sampling or key.has_terms or run in self._without_slots:
             return None
@@ -251,7 +251,7 @@ class Worker:
                 self.do(key, [(number, asked)])
 
     def _enter(self, run: Run, key: Key, number: int, asked: Asked, search: "SlotSearch") -> translator.SearchPlan:
-        """Queue the texts of a job for slots, and return the plan for reading the results."""
+        """Add the texts of a job to a search in slots, and return the plan by which its hypotheses become results."""
         lines = run.tagged(asked.lines, asked.to)
         prefixes = [asked.prefix] * len(lines) if key.forced else None
         plan = translator.SearchPlan.of(

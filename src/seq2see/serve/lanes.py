@@ -212,7 +212,7 @@ class Lane:
         self._join()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
-        """Return whether the rest of a job is expected to take longer than `seconds`."""
+        """Return whether the rest of a job, unless it is small, is expected to take longer than `seconds`."""
         rate = self.rate
         return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
 
@@ -303,7 +303,7 @@ class Lane:
                 self.problem = None  # the next job may try again
 
     async def _next_batch(self, process: EngineProcess) -> list[Slice]:
-        """Return the next batch; after a long pause an empty one, to check that the engine is alive."""
+        """Wait for jobs, and return the next batch; an empty one after `PING` seconds, to check the engine."""
         while not self.queue:
             self._wake.clear()
             if process.death.done():
@@ -356,7 +356,7 @@ class Lane:
         self._begun = None
 
     def _hand_over(self, process: EngineProcess, key: Key, batch: list[Slice]) -> int:
-        """Send a batch to the engine, and return its cost."""
+        """Send a batch to the engine process, and return its estimated cost."""
         self._running |= {each.number: each for each in batch}
         self._ends += 1
         process.send(("do", key, [(each.number, each.asked) for each in batch]))
@@ -397,7 +397,7 @@ class Lane:
         return True
 
     def _note(self, requests: int, cost: int, seconds: float) -> None:
-        """Record a finished batch, and refuse jobs with remaining lines that can no longer be finished in time."""
+        """Learn from a finished batch, and refuse the partly processed jobs that can no longer be finished in time."""
         self._learn(cost, seconds)
         self._heard("batch", self.name, requests, cost, seconds)
         for job in self.queue:
@@ -426,7 +426,7 @@ class Lane:
             self._budget = min(most, 2 * self._budget)
 
     def _deliver(self, kind: str, number: int, *what: Any) -> None:
-        """Deliver one message of the engine to its job."""
+        """Give a message of the engine (a token, an answer or a refusal) to the job that it belongs to."""
         if (done := self._running.get(number)) is None:
             return
         job = done.job

@@ -212,7 +212,7 @@ def _mean_score(results: Sequence[dict[str, Any]], place: int) -> float:
 
 
 def _plans(service: Service, texts: Sequence[str], ways: Sequence[Way], wanted: Wanted) -> list[DocumentPlan]:
-    """Return the document plan of each text, for the run that translates it."""
+    """Split each text as a document, with the options of the run that translates it."""
     found = []
     for text, (name, _) in zip(texts, ways, strict=True):
         options = replace(service.runs[name].text_options, split=wanted.split, elements=wanted.elements)
@@ -228,7 +228,7 @@ def _format(wanted: Wanted) -> Literal["plain", "html", "xml"]:
 
 
 def _joined(plan: DocumentPlan, results: Sequence[dict[str, Any]], n_best: int) -> list[Joined]:
-    """Return the n best translations of a text; a sentence that has fewer contributes its last one."""
+    """Return the n best translations of a text; of a sentence with fewer than n, the last one is repeated."""
     texts = []
     for place in range(n_best):
         best = [each["translations"][min(place, len(each["translations"]) - 1)] for each in results]
@@ -361,7 +361,7 @@ def _fit(wanted: str, found: str) -> int:
 
 
 async def _ways(service: Service, wanted: Wanted, texts: Sequence[str], client: str) -> list[Way]:
-    """Return the run for each text; if several fit, the one to which the text is most familiar."""
+    """Return the run that translates each text: if several fit, the one whose vocabulary covers most of the text."""
     runs = service.runs if wanted.model is None else dict([service.run(wanted.model)])
     fitting = fitting_runs(runs, wanted.source, wanted.target)
     if len(fitting) == 1:

@@ -268,7 +268,7 @@ class Service:
         return lane, job
 
     def _lane(self, kind: Kind, asked: Asked) -> Lane:
-        """Return the lane of a small request; raise a refusal if it needs torch and that is not installed."""
+        """Return the engine queue (lane) for a request; raise a refusal if it needs torch, which is not installed."""
         if kind in ("look", "stream") or asked.sampling or asked.alignments:
             if not self._has_torch:
                 raise RefusedError(
@@ -285,7 +285,7 @@ class Service:
         return width
 
     def _estimated(self, lane: Lane, key: Key, asked: Asked, client: str) -> tuple[Lane, Job]:
-        """Return a job with its estimated cost, and its lane: `lane`, or the one for long requests."""
+        """Return a job with its estimated cost, and the lane for it: the given one, or the one for long requests."""
         run, facts, beam = self.runs[key.model], lane.facts[key.model], key.beam or 1
         tokens = source_tokens(run, asked.lines)
         given = asked.prefix or asked.target

@@ -86,7 +86,7 @@ def choose_settings(base: Base, survey: Survey, corpus: Corpus, request: Request
 
 
 def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
-    """Estimate the number of tokens of the new pairs; raise an error if the model cannot translate them."""
+    """Estimate the number of tokens of the new pairs; raise an error if the base model lacks their languages."""
     if base.tags and languages - set(base.tags):
         raise DataError(
             f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "

@@ -140,7 +140,7 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
 
 
 def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> assessment.Assessment:
-    """Compare a finished model with baselines that need no model, and return the assessment."""
+    """Compare the scores of a finished model with those of baselines without a model, and return the assessment."""
     tags = [language_tag(language) for language in run.tags]
     return assessment.assess(
         evaluation.scores,

@@ -326,7 +326,7 @@ def _write_training(
 
 
 def _learned_pairs(chosen: Chosen, tokenizers: Tokenizers) -> list[Pair]:
-    """Return some training pairs to validate on, if none can be held out."""
+    """Return up to 100 training pairs, on which training is validated if no pairs can be held out."""
     learned = [*map(_tagging(chosen.settings), chosen.survey.sample[:1000])]
     fit, _ = store.short_enough(learned, tokenizers, chosen.settings.data.max_length)
     return (fit or learned)[:100]

@@ -102,7 +102,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:
-    """Return the settings that must not change on resume, because they determine the contents of the batches."""
+    """Return the settings that must not change on resume: they determine the model and the batches."""
     return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
 
 

@@ -281,7 +281,7 @@ def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -
 
 
 def _words_for_each(kinds: tuple[str, str]) -> int:
-    """Return the number of words of text per subword of the vocabulary."""
+    """Return the number of words of the corpus for each subword of the vocabulary, from which its size is derived."""
     return 50 if kinds == ("unigram", "unigram") else 100
 
 

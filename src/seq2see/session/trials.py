@@ -94,7 +94,7 @@ def challengers(
 
 
 def _more(settings: Settings) -> list[Challenger]:
-    """Return further settings to try if there is time; docs/log.md lists the gains of each on small corpora."""
+    """Return further candidates to train if there is time; docs/log.md lists the gain of each on small corpora."""
     model, training = settings.model, settings.training
     dropout, rate, width = model.dropout, training.learning_rate, model.d_model
     wider, narrower = 16 * round(width * 1.5 / 16), max(32, 16 * round(width / 1.5 / 16))
@@ -354,7 +354,7 @@ class Advance:
 
 
 def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]:
-    """Train all candidates at once, each in its own process; after a signal, all of them save a checkpoint."""
+    """Train all candidates up to step `until` at once, each in a process; after a signal, each saves a checkpoint."""
     crew = {name: machine.WorkerProcess(Advance, ()) for name in places}
     answers: dict[str, Any] = {}
 

@@ -109,7 +109,7 @@ class Pairs:
         return self._entries(faults)
 
     def _table(self, table: Iterable[Cells], faults: Faults) -> Iterator[Row]:
-        """Yield source, target and further references of each row, as the first row or the user names the columns."""
+        """Yield source, target and further references of each row, by the column names of the user or the first row."""
         names: list[str] = []
         places: list[int] | None = None
         for number, cells, fault in table:
@@ -137,7 +137,9 @@ class Pairs:
             yield Row(number, source, target, fault, tuple(further))
 
     def _row(self, number: int, texts: list[str], fault: int, faults: Faults) -> Row:
-        """Take the first column as the source, the second as the target, and others as further references."""
+        """Return a row without column names: the first column is the source, the second the target, others
+        references.
+        """
         while len(texts) > 2 and not texts[-1]:  # a tab that ends a line begins no column
             texts.pop()
         if len(texts) == 2:

@@ -245,7 +245,7 @@ def _left(part: Path) -> int:
 
 
 def _ask(address: str, start: int) -> http.client.HTTPResponse:
-    """Request a file from byte `start` on; the response headers say whether the server sends the whole file instead."""
+    """Request a file from byte `start` on; a server may send the whole file instead, as its response says."""
     headers = {"User-Agent": f"seq2see/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=PATIENCE)

@@ -26,7 +26,7 @@ def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
 
 @lru_cache(8)
 def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
-    """Return a text, such as ".", after which a word is tokenised as usual, and its ids; "" and [] if there is none."""
+    """Return a text, such as `.`, after which a word is tokenised as in a sentence, and its ids; else empty ones."""
     for text in (".", "。", ",", "-", "a", "e", "1"):
         ids = tokenizer.encode([text])[0]
         if special.UNKNOWN not in ids and tokenizer.encode([f"{text} {text}"])[0][: len(ids)] == ids:

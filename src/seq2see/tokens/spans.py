@@ -91,7 +91,9 @@ def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 def _before(lengths: list[int], start: int, end: int) -> Span:
-    """Return the span of the original text that became `start` to `end`; its first n characters became `lengths[n]`."""
+    """Return the span of a text that became `start` to `end`, if its first n characters became `lengths[n]`
+    characters.
+    """
     first, last = bisect_right(lengths, start) - 1, bisect_left(lengths, end)
     while last + 1 < len(lengths) and lengths[last + 1] == lengths[last]:  # an accent that went into its letter
         last += 1

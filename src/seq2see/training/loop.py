@@ -281,7 +281,7 @@ class _Loop:
         return self.reason != INTERRUPTED and (regularly or self.reason is not None)
 
     def _limit(self) -> str | None:
-        """Return why training should end now, or None; all ranks decide together, since their clocks differ."""
+        """Return why training should end now, or None; by the longest time of all ranks, so that all end together."""
         progress = self.progress
         if self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))

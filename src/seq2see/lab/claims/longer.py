@@ -10,7 +10,7 @@ trials, measure = order.trials, order.measure
 
 
 def _kept(rows: Measurements, of: str) -> float:
-    """Return the gain by positions on longer sequences as a share of the gain on trained lengths."""
+    """Return the gain by `of` positions on longer sequences than in training, as a share of that on trained lengths."""
     beyond, within = (order.gain(rows, "none", of, number) for number in ("tokens_beyond", "tokens"))
     return beyond / within
 

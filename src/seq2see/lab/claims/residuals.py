@@ -83,7 +83,7 @@ WHOLE = {"residuals": True, "norm": True, "weights": 1}
 
 
 def _left(rows: Measurements, **other: Any) -> float:
-    """Return the difference of two symbols in a changed model, divided by that in the whole model."""
+    """Return how much the states of two symbols differ in a changed model, divided by that of the whole model."""
     changed, whole = (1 - rows.get("alike", **each, depth=DEEP) for each in (WHOLE | other, WHOLE))
     return changed / whole
 
