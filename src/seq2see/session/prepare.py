@@ -50,8 +50,8 @@ from seq2see.training.checkpoint import Progress
 from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
 
 MANY = 50
-"""If more than one pair in this many is longer than the maximum, the longer pairs are left out when settings are
-chosen, and the user is warned.
+"""If more than one pair in this many is too long for training, or has a target that the tokenizer cannot write, the
+user is warned. If so many are too long, settings are also chosen for the others only.
 """
 LONGEST = 2048
 """Upper bound of the automatic `data.max_length`, in tokens per side: memory and time of attention grow with its

@@ -21,7 +21,7 @@ class NotFinite(Exception):  # noqa: N818
     slowed: int
     """Number of times that the learning rate was halved before, each time after such updates."""
     place: str
-    """Name of the first layer of the model, in the order of computation, whose output is not finite."""
+    """Where numbers were first not finite: the name of a layer, the loss itself, or the gradient of a weight."""
     pairs: list[int]
     """Indices in the store of up to three pairs, each of which alone causes the failure; empty if no single
     pair does.
