@@ -16,7 +16,7 @@ from seq2see.tokens.spans import Span
 
 
 class FirstDifference(NamedTuple):
-    """Where two translations first differ."""
+    """The position of the first difference between two translations, in characters and in tokens."""
 
     character: int
     """Index of the first character at which the two translations differ."""
