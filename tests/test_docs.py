@@ -15,6 +15,7 @@ import typer
 import seq2see
 from seq2see import api, config
 from seq2see.cli import program
+from seq2see.session import suggest, trials
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -129,6 +130,47 @@ def test_the_reference_has_every_setting_and_preset() -> None:
     assert listed == [key for key, *_ in config.describe()]
     assert text.count(":default: `") == len(listed)
     assert all(f"### {name}\n" in text for name in config.PRESETS)
+
+
+RULES = re.compile(r"<!-- rules (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
+"""A table of rules in the page about choosing settings: the name of the rules in `suggest`, and the table."""
+
+
+def table_of(rules: tuple[suggest.Rule, ...]) -> str:
+    """Return rules as a Markdown table."""
+    rows = [
+        "| amount | layers | width | dropout | R-Drop | weight decay | learning rate | tokens in a batch | steps |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for rule in rules:
+        steps = int(float(f"{rule.trained / rule.batch:.3g}"))
+        sizes = f"{rule.layers} | {rule.width} | {rule.dropout:g} | {rule.agreement:g} | {rule.weight_decay:g}"
+        rows.append(f"| {rule.amount:,.0f} | {sizes} | {rule.learning_rate:g} | {rule.batch:,} | {steps:,} |")
+    return "\n".join([*rows, ""])
+
+
+def test_the_page_about_settings_has_the_rules_of_the_code() -> None:
+    """If this fails, put the table that it prints into the page."""
+    text = written()[DOCS / "explanation" / "choosing-settings.md"]
+    tables = dict(RULES.findall(text))
+    assert tables.keys() == {"SENTENCES", "EXACT"}
+    for name, table in tables.items():
+        assert table == (expected := table_of(getattr(suggest, name))), f"{name}:\n{expected}"
+
+
+def test_the_page_about_settings_has_the_limits_of_trials() -> None:
+    text = " ".join(written()[DOCS / "explanation" / "choosing-settings.md"].split())
+    assert (trials.EARLY, trials.EARLY_OF_MANY, trials.STANDARD_ERRORS) == (0.25, 0.1, 2)
+    for words in (
+        f"with fewer than {trials.FEW_PAIRS:,} training pairs",
+        f"with fewer than {trials.FEWEST_TO_COMPARE} validation pairs",
+        "first quarter of all steps (a tenth",
+        "two standard errors",
+        f"with at least {suggest.ALIGNED_PAIRS:,} pairs of sentences",
+    ):
+        assert words.lower() in text.lower()
+    assert trials.MOST_AT_ONCE == 5
+    assert "on a GPU up to five" in text
 
 
 def test_the_reference_has_every_public_name() -> None:
