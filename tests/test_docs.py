@@ -1,5 +1,6 @@
 """The docs: relative links lead somewhere, and the generated reference has every command, setting and public name."""
 
+import ast
 import functools
 import importlib.util
 import os
@@ -184,6 +185,33 @@ def test_the_reference_has_every_route_and_field() -> None:
     for route in ("POST /v1/translate", "POST /v1/look", "GET /health", "POST /detect"):
         assert f"### {route}\n" in text
     assert "| `n_best` | integer (at least 1) | `1` |" in text
+
+
+def messages() -> str:
+    """Return every text in the sources of the package; the values in formatted ones are left out."""
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_the_messages_in_the_page_about_errors_exist() -> None:
+    """The headings of the page are messages; numbers and other values in them are examples."""
+    text = written()[DOCS / "guides" / "troubleshooting.md"]
+    headings = re.findall(r"^### (.*)", text, re.MULTILINE)
+    known, missing = messages(), []
+    for message in (each for heading in headings for each in re.findall(r"`([^`]+)`", heading)):
+        for words in re.split(
+            r"\d+ columns?|\S*\d\S*|\S+ = |'[^']*'|\(.*\)|: pip install .*|Address already in use", message
+        ):
+            if words.strip(" :") not in known:
+                missing.append(f"{message}: {words.strip()!r}")
+    assert not missing
 
 
 def test_every_page_is_in_the_site() -> None:
