@@ -9,12 +9,14 @@ import pytest
 import torch
 
 import seq2see
+from seq2see.config import Model, Training
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.kernels import loading
-from seq2see.model.attention import scaled_dot_product_attention
+from seq2see.model.attention import MultiHeadAttention, scaled_dot_product_attention
+from seq2see.model.build import build
 from seq2see.training import checkpoint, events, loss
 from seq2see.training.events import Trained
-from seq2see.training.graphs import RecordedPasses
+from seq2see.training.graphs import RecordedPasses, begin_compiling, compile_kernels
 
 pytestmark = [
     pytest.mark.gpu,
@@ -271,3 +273,40 @@ def test_gradients_of_scores_are_the_written_out_ones(words, agreement, dtype) -
         torch.testing.assert_close(difference.cpu(), expected[2], atol=1e-4, rtol=1e-4)
     for found, right in zip(there, scores, strict=True):
         torch.testing.assert_close(found.cpu(), right, atol=exact, rtol=exact)
+
+
+def test_attention_without_gradients_is_tried_without_them_and_tried_again_with_them(monkeypatch) -> None:
+    """The kernels of the backward pass in float32 take seconds to compile, and validation does not use them."""
+    kernels, launched = loading.packed_attention(), []
+
+    def launch(kernel, *given, **fixed) -> None:
+        launched.append(kernel)
+        loading.launch(kernel, *given, **fixed)
+
+    monkeypatch.setattr(kernels, "launch", launch)
+    attention = MultiHeadAttention(22, heads=2).cuda()  # a width that nothing else here has
+    one = next(attention.parameters())
+    with torch.inference_mode():
+        assert attention.has_kernel(one)
+    assert {id(kernel) for kernel in launched} == {id(kernels._forward)}
+    assert attention.has_kernel(one)
+    assert {id(kernels._backward_queries), id(kernels._backward_keys)} <= {id(kernel) for kernel in launched}
+
+
+def test_compiling_in_a_thread_changes_no_random_numbers() -> None:
+    settings = Model(encoder_layers=1, decoder_layers=1, d_model=48, heads=2, d_ff=64, dropout=0.3)
+    training = Training(label_smoothing=0.1)
+    model = build(settings, 50, 60).cuda()
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.get_rng_state()
+    begin_compiling(lambda: build(settings, 50, 60), training, bfloat16=True)
+    drawn = torch.rand(5, device="cuda")  # by this thread, while the other one compiles
+    compile_kernels(model, training, bfloat16=True)
+    assert model.training
+    torch.cuda.set_rng_state(before)
+    assert torch.equal(torch.rand(5, device="cuda"), drawn)
+    torch.cuda.set_rng_state(before)
+    begin_compiling(lambda: build(settings, 50, 60), training, bfloat16=True)
+    compile_kernels(model, training, bfloat16=True)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert RecordedPasses.can(model, bfloat16=True)

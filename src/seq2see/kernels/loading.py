@@ -6,7 +6,8 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -38,79 +39,146 @@ def are_available(x: Tensor) -> bool:
     return HAS_TRITON and bool(rows().works(x.device))
 
 
-_collected: list[tuple[Any, ...]] | None = None
-"""Kernel launches that `launch` has collected, instead of making them, inside `compiled_ahead`; None outside of it."""
+@dataclass
+class _Collection:
+    """Kernel launches that `launch` has collected, instead of making them, inside `compiled_ahead`."""
+
+    calls: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
+    """One launch for each kernel that Triton compiles, by `_compiled_for`."""
+    tried: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+    """Results of trials inside, which have run nothing, so that they are forgotten afterwards."""
+
+
+class _Local(threading.local):
+    collection: _Collection | None = None
+
+
+_local = _Local()
+"""What this thread collects, if it is inside `compiled_ahead`. The launches of other threads are made meanwhile."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **fixed: Any) -> None:
     """Launch a kernel; inside `compiled_ahead`, only record that it will be needed."""
-    if _collected is None:
+    if _local.collection is None:
         kernel[grid](*given, **fixed)
     else:
-        _collected.append((kernel, grid, given, fixed))
+        _local.collection.calls.setdefault(_compiled_for(kernel, given, fixed), (kernel, grid, given, fixed))
+
+
+def _compiled_for(kernel: Any, given: tuple[Any, ...], fixed: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a key that is equal for two launches only if Triton compiles one kernel for both.
+
+    Of a tensor, Triton uses its type and whether its address is a multiple of 16. Of numbers it uses less than their
+    value, so that some kernels have several keys.
+    """
+    kinds = [(x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, Tensor) else (type(x), x) for x in given]
+    return (id(kernel), *kinds, *sorted(fixed.items()))
 
 
 def tried_once(trial: Callable[..., bool]) -> Callable[..., bool]:
-    """Cache the result of a function that tries out kernels, except inside `compiled_ahead`, where nothing is run."""
+    """Cache the result of a function that tries out kernels; inside `compiled_ahead`, where nothing is run, only for
+    the rest of it.
+    """
     known: dict[tuple[Any, ...], bool] = {}
 
     @wraps(trial)
     def tried(*given: Any) -> bool:
         if given in known:
             return known[given]
-        works = trial(*given)
-        if not is_collecting():
-            known[given] = works
-        return works
+        if _local.collection is None:
+            known[given] = trial(*given)
+            return known[given]
+        key = (trial, *given)
+        if key not in _local.collection.tried:
+            _local.collection.tried[key] = trial(*given)
+        return _local.collection.tried[key]
 
     return tried
 
 
 def is_collecting() -> bool:
-    """Return whether kernel calls are collected instead of run."""
-    return _collected is not None
+    """Return whether kernel calls of this thread are collected instead of run."""
+    return _local.collection is not None
+
+
+_in_background: set[tuple[Any, ...]] = set()
+"""Devices and keys (`_compiled_for`) of kernels that a thread compiles or has compiled, and nobody has waited for."""
 
 
 @contextlib.contextmanager
 def compiled_ahead(wait: bool = True) -> Iterator[None]:
-    """Compile the kernels that are called inside, in parallel, instead of running them.
+    """Compile the kernels that are called inside by this thread, in parallel, instead of running them.
 
     Their outputs are undefined. Compiling takes most of the first minute of the first training on a machine if each
     kernel is only compiled when it is first called.
 
     Args:
-        wait: Return when all are compiled. Otherwise a thread compiles them in the background; a kernel that is called
-            before it is ready is compiled by its caller.
+        wait: Return when all are compiled and loaded. Otherwise a thread compiles them in the background; a kernel that
+            is called before it is ready is compiled by its caller.
     """
-    global _collected
-    if _collected is not None:  # a part of another trial
-        yield
+    # Backward passes of a GPU have a thread of their own, which would run kernels instead of collecting them. This is
+    # set again inside a trial, whose `torch.inference_mode(False)` has reset it.
+    in_this_thread = torch.autograd.set_multithreading_enabled(False)
+    if _local.collection is not None:  # a part of another trial
+        with in_this_thread:
+            yield
         return
-    calls = _collected = []
+    collection = _local.collection = _Collection()
     try:
-        yield
+        with in_this_thread:
+            yield
     finally:
-        _collected = None
-    if not HAS_TRITON or not calls:
+        _local.collection = None
+    if not HAS_TRITON or not collection.calls:
         return
+    device = torch.cuda.current_device()  # each thread has its own
     if wait:
-        _compile(calls)
-    else:
-        device = torch.cuda.current_device()  # each thread has its own
-        threading.Thread(target=_compile, args=(calls, device), name="kernels").start()
+        _compile([*collection.calls.values()], device, loads=True)
+        return
+    calls = [call for key, call in collection.calls.items() if (device, key) not in _in_background]
+    _in_background.update((device, key) for key in collection.calls)
+    if calls:
+        # They are not loaded, so that the driver is left alone while the caller may be recording a graph.
+        threading.Thread(target=_compile, args=(calls, device, False), name="kernels").start()
 
 
-def _compile(calls: list[tuple[Any, ...]], device: int | None = None) -> None:
+class _Compilers(ThreadPoolExecutor):
+    """Threads that compile kernels and, with `loads`, load them onto the GPU before Triton lets anybody use them.
+
+    Triton loads a kernel when it is first launched, and some versions run a C compiler for that, one after the other.
+    """
+
+    def __init__(self, device: int, loads: bool) -> None:
+        super().__init__(os.cpu_count(), initializer=torch.cuda.set_device, initargs=(device,))
+        self._loads = loads
+
+    def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        def compiled() -> Any:
+            kernel = work(*given, **named)
+            if self._loads:
+                with contextlib.suppress(Exception):  # the first launch will tell
+                    _ = kernel.run  # a property that loads it
+            return kernel
+
+        return super().submit(compiled)
+
+
+def _compile(calls: list[tuple[Any, ...]], device: int, loads: bool) -> None:
     try:
         from triton import AsyncCompileMode
 
-        here = contextlib.nullcontext() if device is None else torch.cuda.device(device)
-        with here, ThreadPoolExecutor(os.cpu_count()) as pool, AsyncCompileMode(pool, ignore_errors=True):
+        with (
+            torch.cuda.device(device),
+            _Compilers(device, loads) as pool,
+            AsyncCompileMode(pool, ignore_errors=True),
+        ):
             for kernel, grid, given, fixed in calls:
                 kernel.warmup(*given, grid=grid, **fixed)
     except ImportError:  # an older Triton: each is compiled when it is first called
         pass
     except Exception as problem:  # compilers fail in many ways; the first call of the kernel will tell
+        if not threading.main_thread().is_alive():  # the program ends, and threads can begin nothing new
+            return
         warnings.warn(f"kernels could not be compiled ahead: {problem}", stacklevel=3)
 
 

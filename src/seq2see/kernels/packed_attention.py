@@ -29,33 +29,44 @@ a tile has fewer rows.
 
 
 @tried_once
-def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether a GPU can run the kernels with heads of this width; older GPUs have too little shared memory."""
+def can_attend(width: int, dtype: torch.dtype, device: torch.device, learning: bool) -> bool:
+    """Return whether a GPU can run the kernels with heads of this width; older GPUs have too little shared memory.
+
+    Args:
+        learning: Whether the kernels of the backward pass are needed. In float32 they take by far the longest to
+            compile, and validation and translation do not use them.
+    """
     if not 8 <= width <= 128 or dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return False
 
     def trial() -> Tensor:
-        rows = torch.zeros(LONGEST_BLOCK, 3 * width, dtype=dtype, device=device, requires_grad=True)
+        rows = torch.zeros(LONGEST_BLOCK, 3 * width, dtype=dtype, device=device, requires_grad=learning)
         offsets = torch.tensor([0, LONGEST_BLOCK], dtype=torch.int32, device=device)
         return packed_attention(rows, None, offsets, offsets, 1, LONGEST_BLOCK, LONGEST_BLOCK)
 
-    return works_on(trial, device)
+    return works_on(trial, device, learning)
 
 
-def works_on(trial: Callable[[], Tensor], device: torch.device) -> bool:
-    """Return whether the forward and backward pass of a trial work; the random state is not changed.
+def works_on(trial: Callable[[], Tensor], device: torch.device, learning: bool) -> bool:
+    """Return whether the forward pass of a trial works, and with `learning` its backward pass.
 
-    Inside `compiled_ahead` its kernels are only collected, and the result is True.
+    A trial must draw no random numbers: it may run in a thread beside other work. Inside `compiled_ahead` its kernels
+    are only collected, and the result is True.
     """
+
+    def run() -> None:
+        output = trial()
+        if learning:
+            output.sum().backward()  # type: ignore[no-untyped-call]
+
     try:
-        random_state = torch.cuda.get_rng_state(device)
-        with torch.enable_grad(), torch.inference_mode(False), torch.autocast("cuda", enabled=False):
+        # In this order: outside of inference mode gradients are enabled.
+        with torch.inference_mode(False), torch.set_grad_enabled(learning), torch.autocast("cuda", enabled=False):
             with compiled_ahead():
-                trial().sum().backward()  # type: ignore[no-untyped-call]
+                run()
             if not is_collecting():
-                trial().sum().backward()  # type: ignore[no-untyped-call]
+                run()
                 torch.cuda.synchronize(device)
-        torch.cuda.set_rng_state(random_state, device)
     except Exception as problem:  # compilers and drivers fail in many ways
         warnings.warn(f"Triton does not work on this GPU, so PyTorch's kernels are used: {problem}", stacklevel=3)
         return False

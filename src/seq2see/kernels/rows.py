@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from seq2see.kernels.loading import launch, tried_once
+from seq2see.kernels.loading import is_collecting, launch, tried_once
 from seq2see.kernels.packed_attention import works_on
 
 ROW_TILE = 4096
@@ -29,10 +29,10 @@ def works(device: torch.device) -> bool:
     """Return whether a GPU can run Triton kernels at all, by trying one. Without a C compiler it cannot."""
 
     def trial() -> Tensor:
-        rows = torch.zeros(16, 16, device=device, requires_grad=True)
-        return norm_of_sum(rows, rows, nn.LayerNorm(16, device=device), 0.1, torch.float32)
+        rows = torch.zeros(16, 16, device=device)
+        return norm_of_sum(rows, rows, nn.LayerNorm(16, device=device), 0.0, torch.float32)
 
-    return works_on(trial, device)
+    return works_on(trial, device, learning=False)  # nothing else uses a kernel of this width
 
 
 def norm_of_sum(
@@ -82,8 +82,7 @@ class _NormOfSum(torch.autograd.Function):
         sum_ND = x_ND if added_ND is None else torch.empty_like(x_ND)
         output_ND = sum_ND if weight_D is None else torch.empty_like(x_ND, dtype=dtype)
         mean_N, scale_N = (torch.empty(N, device=x_ND.device) for _ in range(2))
-        # Drawn on the GPU: a recorded pass draws another one each time it is replayed.
-        seed = torch.randint(2**31 - 1, (1,), device=x_ND.device) if added_ND is not None and dropout else None
+        seed = _draw_seed(x_ND.device) if added_ND is not None and dropout else None
         columns = max(16, triton.next_power_of_2(D))
         rows = max(1, ROW_TILE // columns)
         ctx.fixed = {
@@ -117,6 +116,16 @@ class _NormOfSum(torch.autograd.Function):
         launch(_sum_and_norm_backward, (programs,), *given, **ctx.fixed)
         by_weight, by_bias = (None, None) if parts is None else parts.sum(1)
         return by_sum_ND, by_added_ND, by_weight, by_bias, None, None, None
+
+
+def _draw_seed(device: torch.device) -> Tensor:
+    """Draw a seed on the GPU, where a recorded pass draws another one each time it is replayed.
+
+    Inside `compiled_ahead` nothing is drawn, so that the random numbers of other threads stay as they are.
+    """
+    if is_collecting():
+        return torch.zeros(1, dtype=torch.int64, device=device)
+    return torch.randint(2**31 - 1, (1,), device=device)
 
 
 @triton.jit

@@ -197,10 +197,14 @@ class MultiHeadAttention(nn.Module):
             _check_keep(reach.keep, (*batch, self.heads, query.shape[1], keys.shape[1]))
 
     def has_kernel(self, x: Tensor) -> bool:
-        """Return whether the Triton kernels can be used: on a GPU, and while the attention weights are not recorded."""
+        """Return whether the Triton kernels can be used: on a GPU, and while the attention weights are not recorded.
+
+        Where gradients are enabled, the kernels of the backward pass must work, too.
+        """
         if not x.is_cuda or self.inside._forward_hooks or self.d_key != self.d_value or not loading.are_available(x):
             return False
-        return bool(loading.packed_attention().can_attend(self.d_key, loading.compute_dtype(x), x.device))
+        given = self.d_key, loading.compute_dtype(x), x.device, torch.is_grad_enabled()
+        return bool(loading.packed_attention().can_attend(*given))
 
     def _attend_packed(
         self, query_ND: Tensor, memory_MD: Tensor | None, queries: Packing, keys: Packing, causal: bool

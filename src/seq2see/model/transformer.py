@@ -166,6 +166,7 @@ class Transformer(Seq2Seq):
         layers = [cast(DecoderLayer, layer).start(memory.states_ND, memory.packing) for layer in self.decoder]
         return DecoderState(layers, None if keep_BS is None else keep_BS[:, None, None, :])
 
+    @torch.no_grad()
     def has_step_kernels(self) -> bool:
         return cast(DecoderLayer, self.decoder[0]).self_attention.has_kernel(next(self.parameters()))
 

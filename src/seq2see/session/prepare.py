@@ -2,7 +2,8 @@
 
 1. The pairs are opened (`open_corpus`, `open_validation`); after the survey they are checked and read (`check_corpus`,
    `read_validation`).
-2. All settings are chosen (`choose_settings`), and it is checked that the model fits into memory (`check_memory`).
+2. All settings are chosen (`choose_settings`), and it is checked that the model fits into memory (`check_memory`). On a
+   GPU, a thread begins to compile kernels (`begin_compiling`).
 3. `write_corpus` makes the run folder: tokenizers, the tokenised corpus in `corpus/train` and `corpus/valid`,
    `validation.jsonl` and `settings.toml`.
 4. The model is built (`new_model`) and described (`choose_micro_tokens`, `record_start`), and trained (`run_loop`).
@@ -204,6 +205,16 @@ def check_memory(settings: Settings, device: torch.device) -> None:
     """Raise an error, before anything is written, if the model does not fit into memory."""
     sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
     machine.check_memory(count_parameters(settings.model, *sizes), device)
+
+
+def begin_compiling(settings: Settings, device: torch.device) -> None:
+    """Begin to compile the kernels of a Transformer in a thread, if it is trained on a GPU with recorded passes."""
+    model, training = settings.model, settings.training
+    if device.type == "cuda" and model.architecture == "transformer" and not training.deterministic:
+        from seq2see.training import graphs  # late: it is for GPUs
+
+        make = partial(build, model, settings.data.source_vocabulary, settings.data.target_vocabulary)
+        graphs.begin_compiling(make, training, loop.in_bfloat16(training, device))
 
 
 # 3. The run folder

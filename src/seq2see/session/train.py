@@ -167,6 +167,7 @@ def make_folder(
     else:
         chosen = fine_tuning.choose_settings(base, survey, corpus, request)
     prepare.check_memory(chosen.settings, device)
+    prepare.begin_compiling(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
         if base is not None:

@@ -5,6 +5,8 @@ batch; the remaining rows become sentences of padding, which the loss ignores. "
 graph.
 """
 
+import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 
@@ -18,6 +20,7 @@ from seq2see.config import Training
 from seq2see.kernels import loading
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
+from seq2see.model.layers import Dropout
 from seq2see.model.packing import Packing
 from seq2see.tokens.batches import Batch, twice_over
 from seq2see.training.loss import teacher_forced
@@ -129,13 +132,44 @@ class RecordedPasses:
         return _loss(self._model, numbers, shape, self._settings, self._bfloat16)
 
 
+_begun: list[threading.Thread] = []
+"""Threads that `begin_compiling` has started and nobody has waited for."""
+
+
+def begin_compiling(make: Callable[[], Seq2Seq], settings: Training, bfloat16: bool) -> None:
+    """Compile the kernels of a model in a thread, as `compile_kernels` does, which waits for it.
+
+    The corpus is tokenised meanwhile. The model is a copy without values, so that no random numbers are drawn.
+    """
+    device = torch.cuda.current_device()  # each thread has its own
+
+    def work() -> None:
+        try:
+            torch.cuda.set_device(device)
+            with torch.device("meta"):
+                model = make()
+            _compile_kernels(model.to_empty(device=f"cuda:{device}"), settings, bfloat16)
+        except Exception as problem:  # `compile_kernels` does the same again, and raises it
+            warnings.warn(f"kernels could not be compiled ahead: {problem}", stacklevel=1)
+
+    thread = threading.Thread(target=work, name="kernels")
+    thread.start()
+    _begun.append(thread)
+
+
 def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
     """Compile the training kernels for short and for long sentences in parallel, before they are needed.
 
     The kernels of validation, which has no dropout and computes in float32, are compiled while training begins.
     """
+    while _begun:
+        _begun.pop().join()
+    _compile_kernels(model, settings, bfloat16)
+
+
+def _compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    dice, was_training = torch.cuda.get_rng_state(), model.training
+    was_training = model.training
     given = []
     for length in (16, 64):
         tokens_N, offsets = torch.full((length,), special.END), torch.tensor([0, length])
@@ -144,6 +178,9 @@ def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
     with loading.compiled_ahead():
         if RecordedPasses.can(model, bfloat16):  # as far as is known before the kernels are tried
             model.train()
+            for module in model.modules():
+                if isinstance(module, Dropout):  # it draws random numbers; our kernels have a dropout of their own
+                    module.eval()
             for numbers, shape in given:
                 torch.autograd.grad(_loss(model, numbers, shape, settings, bfloat16)[0], weights, allow_unused=True)
     if RecordedPasses.can(model, bfloat16):
@@ -153,7 +190,6 @@ def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
                 plain = replace(settings, label_smoothing=0.0, agreement=0.0, alignment_weight=0.0)
                 _loss(model, numbers, shape, plain, bfloat16=False)
     model.train(was_training)
-    torch.cuda.set_rng_state(dice)
 
 
 def _loss(model: Seq2Seq, numbers: Tensor, shape: Shape, settings: Training, bfloat16: bool) -> tuple[Tensor, ...]:

@@ -1,15 +1,23 @@
 """Batches laid into fixed shapes; what is recorded of them needs a GPU (tests/unit/test_cuda.py)."""
 
+import threading
+import time
 from itertools import pairwise
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see import special
+from seq2see.config import Model, Training
+from seq2see.model.build import build
+from seq2see.model.interface import Seq2Seq
 from seq2see.tokens.batches import Batch
+from seq2see.training import graphs
 from seq2see.training.graphs import Shape, laid_out, sizes
+from seq2see.training.loss import teacher_forced
 
 lengths = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=60)
 
@@ -52,3 +60,55 @@ def test_batches_of_about_one_size_share_a_shape():
         return Shape.of(Batch(*packed([20] * count, 5), *packed([22] * count, 5)))
 
     assert of(188) == of(189) == of(190)
+
+
+def test_kernels_are_compiled_beside_other_work_and_then_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside it, for a copy of the model without values: no random numbers are drawn."""
+    compiled: list[tuple[str, str]] = []
+
+    def compile_slowly(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
+        time.sleep(0.1)
+        compiled.append((threading.current_thread().name, next(model.parameters()).device.type))
+
+    moved: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "to_empty", lambda self, device: moved.append(device) or self)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(graphs, "_compile_kernels", compile_slowly)
+    settings = Model(encoder_layers=1, decoder_layers=1, d_model=8, heads=2, d_ff=16)
+    model = build(settings, 20, 30)
+    before = torch.get_rng_state()
+    graphs.begin_compiling(lambda: build(settings, 20, 30), Training(), bfloat16=False)
+    graphs.compile_kernels(model, Training(), bfloat16=False)
+    assert compiled == [("kernels", "meta"), (threading.current_thread().name, "cpu")]
+    assert moved == ["cuda:1"]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "sinusoid", "learned"])
+def test_a_model_made_without_values_runs(positions: str) -> None:
+    """All its tensors are weights or buffers, so that none is left behind when memory is allocated."""
+    with torch.device("meta"):
+        model = build(Model(encoder_layers=1, decoder_layers=1, d_model=8, heads=2, positions=positions), 20, 30)
+    model = model.to_empty(device="cpu")
+    batch = Batch(*packed([4, 3], 5), *packed([2, 6], 5))
+    teacher_forced(
+        model, batch.source_N, batch.source_offsets, batch.inputs_N, batch.target_offsets, batch.target_N
+    ).total.backward()
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
+def test_errors_beside_other_work_are_left_to_who_needs_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Seq2Seq:
+        raise RuntimeError
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(graphs, "_compile_kernels", lambda *_: None)
+
+    def begin_and_wait() -> None:
+        graphs.begin_compiling(fail, Training(), bfloat16=False)
+        graphs.compile_kernels(build(Model(d_model=8, heads=2), 20, 30), Training(), bfloat16=False)
+
+    with pytest.warns(UserWarning, match="could not be compiled ahead"):
+        begin_and_wait()
