@@ -167,7 +167,7 @@ def test_the_page_about_settings_has_the_limits_of_trials() -> None:
         f"with fewer than {trials.FEWEST_TO_COMPARE} validation pairs",
         "first quarter of all steps (a tenth",
         "two standard errors",
-        f"with at least {suggest.ALIGNED_PAIRS:,} pairs of sentences",
+        f"with at least {suggest.ALIGNED_PAIRS:,} pairs,",
     ):
         assert words.lower() in text.lower()
     assert trials.MOST_AT_ONCE == 5

@@ -76,9 +76,10 @@ EXACT = (
 )
 """Rules for tasks with one right output for each input, such as phonemes, inflected forms and molecules."""
 
-ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
-"""Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and minimum number of pairs for using it,
-since an aligner learns little from fewer.
+ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 100
+"""Weight of the alignment loss (Garg et al. 2019; docs/log.md has what it gains on sentences, sounds and inflection),
+and minimum number of pairs for using it, since an aligner learns little from fewer. `aligner.prepare` turns the loss
+off for corpora whose tokens it cannot align, such as molecules, and questions with their answers.
 """
 
 
@@ -104,7 +105,7 @@ def suggest(
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
-    aligned = language and corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
+    aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = ALIGNMENT_WEIGHT if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
     size = "for a model of this size"
@@ -116,7 +117,7 @@ def suggest(
         "batch": f"works well {size}",
         "learning rate": f"works well {size}",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
-        "alignment": "sentences of languages can be aligned",
+        "alignment": "tokens of both sides correspond",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     for section, values in (known or {}).items():
@@ -464,7 +465,7 @@ def choices(
         "stopping": f"if {METRICS[training.metric]} does not improve for {counted(stale, 'step')}"
         if training.patience
         else f"only at the last step; best by {METRICS[training.metric]}",
-        "alignment": f"one head learns to align words, weight {training.alignment_weight:g}"
+        "alignment": f"one head learns to align tokens, weight {training.alignment_weight:g}"
         if training.alignment_weight
         else "",
         "machine": machine,

@@ -383,6 +383,7 @@ BUILT_IN: Final[dict[str, dict[str, dict[str, Any]]]] = {
             "validate_every": 125,
             "agreement": 0.0,
             "weight_decay": 0.0,
+            "alignment_weight": 0.0,
         },
     },
     **dict.fromkeys(pronouns.LANGUAGES, pronouns.SETTINGS),

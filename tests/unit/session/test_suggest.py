@@ -438,14 +438,14 @@ def test_no_settings_break_the_table(width: int, number: int, schedule: str, met
     ]
 
 
-def test_one_head_learns_to_align_where_many_sentences_are_translated() -> None:
+def test_one_head_learns_to_align_from_a_hundred_pairs_on() -> None:
     words = [word() for _ in range(3000)]
-    pairs = [(sentence(words), sentence(words)) for _ in range(1000)]
+    pairs = [(sentence(words), sentence(words)) for _ in range(100)]
 
     def weight(pairs: list[tuple[str, str]], **chosen: object) -> float:
         return float(suggest.suggest(look(pairs), chosen).settings["training"]["alignment_weight"])
 
     assert weight(pairs) > 0
-    assert weight(pairs[:999]) == 0
+    assert weight(pairs[:99]) == 0
     assert weight(pairs, architecture="rnn") == 0
-    assert weight([(word(), word()) for _ in range(1000)]) == 0
+    assert weight([(word(), word()) for _ in range(100)]) > 0
