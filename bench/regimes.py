@@ -178,7 +178,7 @@ def run_jobs(jobs: list[Job], options: argparse.Namespace) -> int:
 
 def start_worker(source: Path) -> subprocess.Popen[str]:
     """Start a worker that imports seq2see from `source`."""
-    path = os.pathsep.join([str(source.resolve()), str(ROOT)])
+    path = os.pathsep.join(filter(None, [str(source.resolve()), str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     command = [sys.executable, "-m", "bench.regimes", "worker"]
     pipe = subprocess.PIPE
