@@ -19,7 +19,9 @@ labels are slanted.
 
 
 def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:
-    """Draw all charts of a claim side by side, except for those of a number that was not measured."""
+    """Draw the charts of a claim, at most three in a row, without those of numbers that were not measured (unless none
+    was).
+    """
     charts = [chart for chart in charts if any(chart.number in row.numbers for row in rows)] or charts
     columns = min(3, len(charts))
     lines = math.ceil(len(charts) / columns)
@@ -77,7 +79,7 @@ def _draw(axes: Axes, chart: Chart, rows: Measurements) -> None:
 
 
 def _spread(rows: Measurements, number: str) -> tuple[float, float] | None:
-    """Return mean and standard deviation of a number over the seeds; None if nothing finite was measured."""
+    """Return mean and standard deviation of a number over the seeds for which it is finite; None if there are none."""
     of_seeds = (rows.of_seed(seed).get(number) for seed in rows.seeds)
     values = [value for value in of_seeds if math.isfinite(value)]
     if not values:
@@ -100,7 +102,7 @@ def label(conditions: Conditions) -> str:
 
 
 def spoken(name: str) -> str:
-    """Return the name of a condition or a number in words; d_k stays as it is."""
+    """Return the name of a condition or a number in words: spaces for `_` (except in `d_k`), `BLEU` for `bleu`."""
     return {"d_k": "d_k", "bleu": "BLEU"}.get(name, name.replace("_", " "))
 
 

@@ -13,7 +13,7 @@ NO_TRIAL_USES: Final = ("cli", "interop", "look", "serve", "lab/charts.py", "lab
 
 
 def where() -> str:
-    """Return a text that identifies machine, versions and sources; if it changes, measurements are repeated."""
+    """Return a text that identifies machine, versions and sources; if it changes, trials are measured again."""
     return ", ".join(facts().values())
 
 
@@ -31,7 +31,7 @@ def facts() -> dict[str, str]:
 
 
 def _version(name: str) -> str:
-    """Return the version of a library, or a text if it is not installed: not all claims need it."""
+    """Return the version of a library; "none" if it is not installed, since not all claims need all libraries."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -40,7 +40,7 @@ def _version(name: str) -> str:
 
 @cache
 def digest(package: Path) -> str:
-    """Return a digest of all source files that can affect a trial: a changed file makes old measurements invalid."""
+    """Return a digest of the Python files that can affect a trial; if one changes, old measurements do not count."""
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
@@ -50,7 +50,7 @@ def digest(package: Path) -> str:
 
 
 def processor() -> str:
-    """Return the name of the CPU if the system knows it."""
+    """Return the name of the CPU; "unknown processor" if the system does not tell it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -16,52 +16,51 @@ from typing import Any, Final, Literal, NamedTuple
 from seq2see.display import notebook
 
 Conditions = Mapping[str, Any]
-"""Conditions that distinguish one trial from another, except for the seed: strings, numbers, booleans. They are its key
-on disk.
+"""Conditions of a trial by name, without the seed: strings, numbers, booleans. With the seed, they are its key on disk.
 """
 Numbers = Mapping[str, float]
 Verdict = Literal["held", "did not hold", "undecided", "not trusted"]
 
 QUICK_SEEDS, FULL_SEEDS = 5, 10
-"""Default number of seeds of each trial, with `--quick` and without it."""
+"""Default number of seeds of each trial: with `--quick`, for claims without `quick_seeds`, and without `--quick`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The extent of the measurements: sizes and seeds, with or without `--quick`."""
+    """What the user chose for all claims: `--quick` (smaller trials, fewer seeds), a corpus, and the seeds."""
 
     quick: bool = False
     pairs: str = ""
-    """Name or file of a corpus that the user gave, for claims that can be tested on any corpus; empty if none was
-    given.
-    """
+    """Name or file of the corpus for the claim `comparison`; empty if the user gave none."""
 
     seeds: int | None = None
     """Number of seeds for every trial of every claim, if the user gave one; None for the default of each claim."""
     first_seed: int = 1
 
     def seeds_of(self, claim: "Claim") -> range:
-        """Return the seeds for each trial of a claim."""
+        """Return the seeds with which each trial of a claim is measured."""
         usual = (claim.quick_seeds or QUICK_SEEDS) if self.quick else FULL_SEEDS
         return range(self.first_seed, self.first_seed + (self.seeds or usual))
 
 
 def grid(**conditions: Any) -> list[dict[str, Any]]:
-    """Return every combination of the conditions that are tuples of values; the last one varies fastest."""
+    """Return every combination of conditions, where a tuple lists several values of one; the last condition varies
+    fastest.
+    """
     choices = [value if isinstance(value, tuple) else (value,) for value in conditions.values()]
     return [dict(zip(conditions, chosen, strict=True)) for chosen in itertools.product(*choices)]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One measurement to make; `trial["depth"]` returns one of its conditions."""
+    """One measurement to make, with one seed; `trial["depth"]` returns one of its conditions."""
 
     claim: str
     conditions: Conditions
     seed: int
     folder: Path
-    """Path of a folder for this trial alone, which does not exist yet, for files from which an interrupted trial is
-    resumed.
+    """Path of a folder for the files of this trial alone, from which it is resumed after an interruption; the trial
+    creates the folder if it needs one.
     """
 
     def __getitem__(self, condition: str) -> Any:
@@ -77,8 +76,9 @@ class Measurement:
     numbers: Numbers
 
     def unfold(self, places: str) -> list["Measurement"]:
-        """Return numbers with a place in their name, `right@4`, as measurements with the place as one more
-        condition.
+        """Split numbers such as `right@4` by the value after `@`, which becomes the condition named by `places`.
+
+        Numbers without `@` are copied into each part; if there are no others, the measurement stays whole.
         """
         found = dict.fromkeys(name.partition("@")[2] for name in self.numbers if "@" in name)
         if not found:
@@ -107,22 +107,25 @@ class Measurements(list[Measurement]):
         return sorted({row.seed for row in self})
 
     def values(self, condition: str) -> list[Any]:
-        """Return the distinct values of a condition, in the order of the trials."""
+        """Return the distinct values of a condition, in the order of the measurements."""
         return list(dict.fromkeys(row.conditions[condition] for row in self if condition in row.conditions))
 
     def parted(self, by: Sequence[str]) -> Iterator[tuple[Conditions, "Measurements"]]:
-        """Yield the measurements in groups with equal values of some conditions, in the order of the trials."""
+        """Yield each combination of values of the conditions in `by`, with all measurements that have these values."""
         for values in dict.fromkeys(tuple(row.conditions.get(key) for key in by) for row in self):
             conditions = dict(zip(by, values, strict=True))
             yield conditions, self.where(**conditions)
 
     def get(self, number: str, **conditions: Any) -> float:
-        """Return the number of the trial with these conditions, the mean if there are several, NaN if there is none."""
+        """Return a number of the measurement with these conditions: the mean if several have it, NaN if none has it."""
         found = [row.numbers[number] for row in self.where(**conditions) if number in row.numbers]
         return statistics.fmean(found) if found else math.nan
 
     def slope(self, number: str, along: str, **conditions: Any) -> float:
-        """Return the exponent p of number = c along^p, fitted to the logarithms by least squares."""
+        """Return the exponent p of number = c along^p, fitted to the logarithms by least squares.
+
+        It is NaN if the condition `along` has fewer than two values, or if some number is not positive.
+        """
         points = [(row.conditions[along], row.numbers.get(number, math.nan)) for row in self.where(**conditions)]
         if len({x for x, _ in points}) < 2 or not all(y > 0 for _, y in points):
             return math.nan
@@ -142,11 +145,11 @@ class Expectation:
     """Name of the measured number in the report."""
     value: Value
     matters: float
-    """Smallest value of the number that counts as an effect or, if it is below `none`, the largest; the side of `none`
-    on which it lies is the direction of the effect.
+    """Value of the number from which on an effect matters. If it is above `none`, larger numbers are the effect; if it
+    is below, smaller ones.
     """
     reason: str
-    """Explanation why an effect of the size `matters` is relevant."""
+    """Explanation, for the report, why an effect matters from `matters` on."""
     none: float = 0.0
     """Value of the number if there is no effect: 0 for a difference, 1 for a ratio."""
     absent: Literal["", "one side", "both sides"] = ""
@@ -163,7 +166,7 @@ class Expectation:
 
     @property
     def bounds(self) -> str:
-        """Return the expectation as text."""
+        """Return the expected range of the number as text, such as `at least 2 (no effect: 1)`."""
         if self.absent == "both sides":
             return f"{show(self.none - self.size)} to {show(self.none + self.size)}"
         larger = self.matters > self.none
@@ -185,10 +188,12 @@ class Judgement:
     """The measured number, one value for each seed."""
     mean: float
     margin: float
-    """Half of the width of the 95 % confidence interval of `mean`, over the seeds."""
+    """Half of the width of the 95 % confidence interval of `mean` over the seeds; infinite for a single seed, 0 if the
+    number is exact.
+    """
     power: float
-    """Statistical power: the probability of detecting an effect of exactly the size `matters`, given the number of
-    seeds and the standard deviation over them.
+    """Statistical power: the approximate probability of detecting an effect that is only just large enough to matter,
+    given the number of seeds and the standard deviation over them.
     """
     verdict: Verdict
 
@@ -197,7 +202,9 @@ class Judgement:
 
 
 T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""97.5 % quantiles of Student's t distribution for 1, 2, 3, ... degrees of freedom, for 95 % confidence intervals."""
+"""97.5 % quantiles of Student's t distribution for 1, 2, 3, ... degrees of freedom, for 95 % confidence intervals; the
+last is used for all higher degrees, too.
+"""
 
 
 def judge(expectation: Expectation, measured: Measurements) -> Judgement:
@@ -223,10 +230,13 @@ def judge(expectation: Expectation, measured: Measurements) -> Judgement:
 
 
 def effect(low: float, high: float, expectation: Expectation) -> bool | None:
-    """Return whether an effect that matters is present, given the interval of its size; None if that is undecided.
+    """Return whether an effect that matters is present; None if the confidence interval leaves that open.
 
-    An unbounded interval (one seed, a number that is not finite) is undecided. If the effect is present, its mean is
-    more than half of what matters.
+    If it is present, the middle of the interval is more than half of the smallest effect that matters. An interval that
+    is unbounded (one seed) or NaN leaves it open.
+
+    Args:
+        low: lower end of the 95 % confidence interval of the number, minus `expectation.none`; `high` is the upper end.
     """
     size = expectation.size
     if expectation.matters < expectation.none:
@@ -241,7 +251,9 @@ def effect(low: float, high: float, expectation: Expectation) -> bool | None:
 
 
 def find_probability(size: float, error: float, seeds: int) -> float:
-    """Return the probability that the interval of an effect of this size excludes 0 (noncentral t, approximately).
+    """Return the approximate probability that the 95 % confidence interval of an effect of this size is above 0.
+
+    It approximates the noncentral t distribution by a normal distribution.
 
     Args:
         error: the standard error of the mean over the seeds.
@@ -266,7 +278,10 @@ def _value(expectation: Expectation, measured: Measurements) -> float:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of a number along a condition, with a line for each combination of the conditions in `by`."""
+    """A chart of a number along a condition, of the trials whose conditions equal those in `only`.
+
+    It has a line for each combination of values of the conditions in `by`.
+    """
 
     title: str
     number: str
@@ -279,12 +294,12 @@ class Chart:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper, and the experiment that tests it."""
+    """One claim from the literature, and the experiment that tests it."""
 
     name: str
     words: str
     source: str
-    """Section of the paper in which the claim is made."""
+    """Papers and sections in which the claim is made."""
     measured: str
     """Description of what is measured, for the report."""
     trials: Callable[[Plan], list[dict[str, Any]]]
@@ -302,12 +317,12 @@ class Claim:
     alone: bool = False
     """Whether no other trial may run at the same time, because time is measured or a trial uses the whole GPU."""
     places: str = ""
-    """If one trial measures a number several times, as `right@4` and `right@8`: the name of the condition after the
-    `@`.
+    """If one trial measures a number several times, as `right@4` and `right@8`: the name of the condition whose value
+    follows the `@`; else empty.
     """
     quick_seeds: int = 0
-    """Number of seeds with `--quick` if it is not `QUICK_SEEDS`: fewer if the effect is large and a trial takes long;
-    else 0.
+    """Number of seeds with `--quick`, fewer than `QUICK_SEEDS` if the effect is large and a trial takes long; 0 for
+    `QUICK_SEEDS`.
     """
     rows_of: str = ""
     """Name of another claim whose measurements this claim is judged by, instead of trials of its own; empty if it has
@@ -335,22 +350,20 @@ class Outcome:
 
     @property
     def deciding(self) -> Judgement:
-        """Return the first judgement that has the verdict of the claim, or the first control that held."""
+        """Return the first judgement with the verdict of the claim; for "not trusted", the first control that held."""
         if self.verdict == "not trusted":
             return next(control for control in self.controls if control.verdict == "held")
         return next(judgement for judgement in self.judgements if judgement.verdict == self.verdict)
 
     @property
     def controls_in_words(self) -> str:
-        """Return a text with the number of controls, and whether one of them held."""
+        """Return a text that says how many of the controls held."""
         held = sum(control.verdict == "held" for control in self.controls)
         return f"{held} of {len(self.controls)} held" if held else f"none of {len(self.controls)} held"
 
     @property
     def reason(self) -> str:
-        """Return one line with the reason of the verdict: one failed expectation decides, but a claim holds only if all
-        hold.
-        """
+        """Return the deciding judgement as text; if several expectations held, their number and the first of them."""
         if self.verdict == "not trusted":
             return f"a control held: {self.deciding}"
         if self.verdict == "held" and len(self.judgements) > 1:
@@ -359,7 +372,9 @@ class Outcome:
 
 
 class Measured(NamedTuple):
-    """Result of `measure_claims`: the outcomes, and the facts at the beginning of the reports."""
+    """Result of `measure_claims`: the outcomes of the claims that were asked for, and the facts at the beginning of the
+    reports.
+    """
 
     outcomes: list[Outcome]
     facts: dict[str, str]
@@ -377,7 +392,10 @@ def conclude(claim: Claim, measured: Sequence[Measurement]) -> Outcome:
 
 
 def show(number: float) -> str:
-    """Return a number as text with at most four digits; NaN and infinity in words."""
+    """Return a number as text with three significant digits, or rounded to an integer from 1,000 on.
+
+    Below 0.001 and from a million on it has two significant digits; NaN is `none`, infinity is `unknown`.
+    """
     if math.isnan(number):
         return "none"
     if math.isinf(number):

@@ -28,15 +28,17 @@ def train(
     rate: Callable[[int], float] | None = None,
     **settings: Any,
 ) -> list[float]:
-    """Make this many updates as `seq2see train` does, by default with a warm-up of 10 % and cosine decay to 0.
+    """Make this many updates as `seq2see train` does, by default with a warm-up of 10 % of the steps and cosine decay
+    to 0.
 
     Args:
-        after: called after each update.
-        rate: the learning rate of each update, counted from 1, instead of the schedule.
+        after: called with the number of each update, counted from 1, after the update.
+        rate: returns the learning rate of an update, counted from 1; None for the schedule.
         settings: fields of `config.Training`.
 
     Returns:
-        The loss per token of each step, without label smoothing; infinite where it was not finite.
+        The loss per token of each update, without label smoothing; infinity if the update was skipped because its loss
+        or gradients were not finite.
     """
     defaults: dict[str, Any] = {"warmup_steps": max(1, steps // 10), "schedule": "cosine", "learning_rate": 3e-3}
     how = Training(max_steps=steps, **(defaults | {"label_smoothing": 0.0} | settings))
@@ -68,7 +70,7 @@ def final_loss(losses: Sequence[float], vocabularies: tuple[int, int]) -> float:
 
 @torch.inference_mode()
 def loss(model: Seq2Seq, samples: Sequence[Sample]) -> float:
-    """Return the loss per token on unseen samples, without label smoothing."""
+    """Return the loss per target token on some samples, without label smoothing."""
     model.eval()
     found = loop.loss_of(model, pack(samples))
     return float(found.plain / found.tokens)
@@ -76,8 +78,10 @@ def loss(model: Seq2Seq, samples: Sequence[Sample]) -> float:
 
 @torch.inference_mode()
 def accuracy(model: Seq2Seq, samples: Sequence[Sample], beam: int = 1) -> tuple[float, float]:
-    """Return the share of outputs that are entirely correct, and the share of tokens that are correct in their
-    position.
+    """Return the share of outputs that are entirely correct, and the share of target tokens (with the end token) that
+    the output has at the same position.
+
+    The outputs are the best hypotheses of a beam search.
     """
     model.eval()
     batch = pack(samples)

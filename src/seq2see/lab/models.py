@@ -1,4 +1,6 @@
-"""Small models: a Transformer, predecessors with as many parameters, and Transformers with one part removed."""
+"""Small models: a Transformer, older architectures with about as many parameters, and Transformers with one part
+removed.
+"""
 
 import bisect
 from collections.abc import Callable
@@ -41,7 +43,7 @@ OTHER_WEIGHTS = 10_000_000
 
 
 def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transformer", **changes: Any) -> Seq2Seq:
-    """Return a Transformer of the size `SMALL` with some changes, or a model of another kind with as many
+    """Return a Transformer of the size `SMALL` with some changes, or a model of another kind with about as many
     parameters.
     """
     shape = config.check_keys({"model": {**SMALL, **changes}}).model
@@ -56,9 +58,10 @@ def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transform
 
 
 def as_large(kind: str, parameters: int, vocabularies: tuple[int, int], **options: Any) -> Model:
-    """Return settings of a model whose number of parameters is nearest; its layers are as wide as its embeddings.
+    """Return settings of a model of this kind whose number of parameters is as near as possible to `parameters`.
 
-    An RNN has one layer; a convolutional model has two, as `seq2see train` chooses for one layer of a Transformer.
+    Encoder and decoder of an RNN have one layer each; those of a convolutional model have two, as `seq2see train`
+    chooses for one layer of a Transformer. All layers are as wide as the embeddings.
     """
     layers = 2 if kind == "convolutional" else 1
 
@@ -78,7 +81,9 @@ def as_large(kind: str, parameters: int, vocabularies: tuple[int, int], **option
 
 
 def without_look_ahead_mask(model: nn.Module) -> None:
-    """Let every decoder position attend to later ones in training; in a search there are none."""
+    """Let every decoder position attend to later positions in training; token-by-token decoding has none, and stays the
+    same.
+    """
 
     def uncover(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
         x, memory, past, across = given

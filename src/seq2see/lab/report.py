@@ -81,7 +81,9 @@ def as_json(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> dict[str, 
 
 
 def _interval(found: Judgement) -> str:
-    """Return the 95 % confidence interval of a number as text; an exact number has none."""
+    """Return the 95 % confidence interval of a number as text: `unknown` if it is unbounded, the number alone if it is
+    exact.
+    """
     if not math.isfinite(found.margin):
         return show(math.inf)
     return (
@@ -90,7 +92,7 @@ def _interval(found: Judgement) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with infinity and NaN, which JSON does not have, replaced by None."""
+    """Return a value, with infinity and NaN in it replaced by None, since JSON does not have them."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -99,7 +101,10 @@ def _plain(value: Any) -> Any:
 
 
 def table(rows: Measurements) -> tuple[str, list[str], list[list[str]]]:
-    """Return the conditions that all trials share, the column names, and a row for each trial."""
+    """Return the conditions that all trials share, as text, the column names, and the rows of a table.
+
+    There is a row for each combination of the other conditions, with each number as mean ± standard deviation.
+    """
     conditions = list(dict.fromkeys(key for row in rows for key in row.conditions))
     varied = [key for key in conditions if len(rows.values(key)) > 1 or any(key not in row.conditions for row in rows)]
     fixed = ", ".join(
@@ -116,7 +121,7 @@ def table(rows: Measurements) -> tuple[str, list[str], list[list[str]]]:
 
 
 def _cell(rows: Sequence[Measurement], number: str) -> str:
-    """Return mean ± standard deviation over the seeds as text."""
+    """Return the mean ± standard deviation of a number over the seeds, as text; "" if it was not measured."""
     values = [row.numbers[number] for row in rows if number in row.numbers]
     if not values:
         return ""

@@ -1,7 +1,8 @@
-"""Measure claims: every trial with every seed, each stored on disk, so that none is measured twice.
+"""Measure claims: every trial with every seed. A stored trial is measured again only if machine, versions or sources
+changed.
 
-Trials that do not measure time share the cores, one thread each: their numbers are the same on any number of cores.
-Trials that measure time come last and run one at a time.
+Most trials share the cores, one thread each: their numbers are the same on any number of cores. The trials of claims
+that measure time or use the whole GPU come last and run one at a time.
 """
 
 import hashlib
@@ -21,7 +22,9 @@ from seq2see.lab.claim import Claim, Conditions, Measured, Measurement, Outcome,
 from seq2see.text import corpora
 
 Watch = Callable[[str, int, int], None]
-"""Callback for progress: the claim of the last trial, the number of finished trials, and the number of all trials."""
+"""Callback for progress: the claim of the last trial ("" at the beginning), the number of finished trials, and the
+number of all trials.
+"""
 MARK = "lab.json"
 """Name of the file by which a folder is recognised as one with results of the lab."""
 
@@ -39,16 +42,19 @@ def measure_claims(
     watch: Watch = lambda claim, done, total: None,
     tell: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Measured:
-    """Do what `seq2see lab` does, and return the outcomes and the facts at the beginning of the reports.
+    """Do what `seq2see lab` does, and return the outcomes of the named claims and the facts at the beginning of the
+    reports.
 
     Args:
         names: the claims; all if empty. The reports also show all other claims that were measured before with the same
             seeds and the same size.
         out: the folder of the lab; trials stored there are not measured again.
-        seeds: the number of seeds, from `first_seed` on; by default `Plan.seeds_of` each claim.
+        quick: make smaller trials, with fewer seeds by default.
+        seeds: the number of seeds, from `first_seed` on; by default, that of `Plan.seeds_of` for each claim.
         pairs: a corpus for the claim `comparison`.
-        force: measure again.
+        force: measure trials that are stored in `out` again.
         command: the command line, shown in the reports.
+        watch: called at the beginning and after each trial; see `Watch`.
         tell: called with each outcome as soon as it is complete, which is not always the order of the claims.
     """
     names = [names] if isinstance(names, str) else names
@@ -82,7 +88,7 @@ def measure_claims(
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise an error if a folder contains files other than those of the lab."""
+    """Raise an error unless a path is unused, an empty folder, or a folder of the lab without links out of it."""
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / MARK).is_file():
             raise RunError(f"{folder}: not the folder of a lab. Choose another --out")
@@ -103,7 +109,7 @@ def run(
 
     Args:
         out: the folder of the lab; trials stored there are not measured again.
-        force: delete the stored results of these trials, then measure them again.
+        force: delete the stored results of these trials first, so that all are measured again.
     """
     results = _Results(out)
     wanted = {claim.name: results.trials(claim, plan) for claim in claims}
@@ -151,7 +157,7 @@ def kept(claims: Sequence[Claim], out: Path, plan: Plan) -> list[Outcome]:
 
 
 class Spent(NamedTuple):
-    """The time that a trial took."""
+    """The time that a trial took: `seconds` of wall-clock time, and CPU time."""
 
     seconds: float
     cpu_seconds: float
@@ -182,7 +188,7 @@ class _Results:
         self._where = circumstances.where()
 
     def trials(self, claim: Claim, plan: Plan) -> list[Trial]:
-        """Return all trials of a claim, each with a folder that is unique for trial, version and machine."""
+        """Return all trials of a claim, each with a folder that is unique for trial, machine, versions and sources."""
         name = claim.rows_of or claim.name
         found = []
         for conditions in claim.trials(plan):
@@ -241,7 +247,10 @@ class _Results:
         return self._out / "results" / f"{claim}.jsonl"
 
     def _read(self, claim: str) -> dict[str, Measurement]:
-        """Return the measurements made on this machine by these sources; an incomplete last line is removed."""
+        """Return the stored measurements of the present machine, versions and sources by their keys.
+
+        An incomplete last line is removed from the file; any other damaged line is an error.
+        """
         path, found = self._path(claim), {}
         lines = _lines(path)
         if lines and not lines[-1].endswith("\n"):

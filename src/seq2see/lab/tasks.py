@@ -27,7 +27,9 @@ ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
 
 @dataclass(frozen=True)
 class SymbolTask:
-    """Task on random symbols: copy them, reverse them, sort distinct ones, or output the last one ("last")."""
+    """Task on random symbols, named by `answer`: copy, reverse, or sort them (distinct ones), or output the last one
+    ("last").
+    """
 
     answer: str
     symbols: int
@@ -62,7 +64,10 @@ class SymbolTask:
 
 
 class Haystack(SymbolTask):
-    """Task: find one needle among filler symbols. It is recognised by its symbol, not by its position."""
+    """Task: output the one needle (a symbol of `NEEDLES`) among filler symbols, wherever it is.
+
+    `shortest` and `longest` limit the number of filler symbols before the needle, and that after it.
+    """
 
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
         samples = []
@@ -92,7 +97,9 @@ class Dates:
     vocabularies: tuple[int, int]
 
     def batches(self, seed: int, pairs: int) -> Iterator[Batch]:
-        """Yield training batches without end, shuffled again in each epoch."""
+        """Yield training batches of `pairs` dates without end, shuffled again in each epoch; an incomplete last batch
+        is left out.
+        """
         dice = np.random.default_rng([seed, 0])
         while True:
             order = dice.permutation(len(self.train))
@@ -102,7 +109,7 @@ class Dates:
 
 @lru_cache(maxsize=1)
 def some_dates(seed: int, train: int, test: int, languages: tuple[str, ...] = ("en", "de", "fr")) -> Dates:
-    """Return dates in these languages paired with ISO 8601; the days differ by seed, and no day is in both sets."""
+    """Return dates in these languages paired with ISO 8601; the days depend on the seed, and no day is in both sets."""
     forms = [write for language in languages for write in dates.writers(language)]
     days = dates.days("train")
     order = np.random.default_rng([seed, 2]).permutation(len(days))

@@ -1,1 +1,1 @@
-"""One module for each claim: `trials`, `measure` and `VALUES`; `claims.toml` has the texts, bounds and charts."""
+"""One module for each claim: `trials`, `measure`, `VALUES`, `CONTROLS`; `claims.toml` has texts, bounds and charts."""

@@ -1,4 +1,4 @@
-"""Compare the three architectures on a whole corpus, trained and evaluated with the usual commands."""
+"""Compare all architectures on a whole corpus, trained and evaluated with the usual commands."""
 
 import hashlib
 import json
@@ -22,12 +22,12 @@ from seq2see.training import journal
 ALONE = pick_device().type == "cuda"
 """Whether trials run one at a time: on a GPU they do; on a CPU they share the cores with one thread each."""
 SCORES = {"exact": "exact_match", "bleu": "bleu"}
-"""For each metric of training that the claim reports, the name of the number in its results; runs with another metric
-report BLEU.
+"""For each metric of a run that the claim reports, the name of the number in its results; BLEU is reported for runs
+with another metric.
 """
 TEST_PAIRS = 1000
-"""Approximate number of pairs that are held out as a test set if a corpus has none; a tenth of a corpus with fewer than
-10,000 pairs.
+"""Approximate number of pairs that are held out as a test set if a corpus of at least 10,000 pairs has none; of a
+smaller corpus, about a tenth is held out.
 """
 
 
@@ -61,7 +61,7 @@ def _digest(corpus: corpora.Corpus) -> str:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train a Transformer with the suggested settings, or another architecture of the same size, and score it."""
+    """Train an architecture with the settings that `seq2see train` suggests for it, and score the model."""
     train_on, test = parts(trial)
     run = trained(trial, train_on)
     evaluated = run.evaluate(test, engine=run.engine("torch"))
@@ -75,7 +75,9 @@ def measure(trial: Trial) -> Numbers:
 
 
 def parts(trial: Trial) -> tuple[str, str]:
-    """Return training pairs and test pairs: those of the corpus, or some that are held out of it."""
+    """Return name or path of the training pairs and of the test pairs; a corpus without test set is split into two
+    files.
+    """
     corpus = corpora.open_corpus(trial["pairs"])
     if corpus.test is not None:
         return trial["pairs"], trial["pairs"]
@@ -95,12 +97,12 @@ def parts(trial: Trial) -> tuple[str, str]:
 
 
 def _every(corpus: corpora.Corpus) -> int:
-    """Return n, where one in n sources is held out for the test."""
+    """Return n, where about one in n pairs of a corpus is held out for the test."""
     return max(10, sum(1 for _ in corpus.train) // TEST_PAIRS)
 
 
 def _is_held_out(pair: Pair, every: int) -> bool:
-    """Return whether a pair is held out, by a checksum of its source: the same for every model and seed."""
+    """Return whether a pair is in the test set, by a checksum of its source: the same for every model and seed."""
     return crc32(pair.source.encode()) % every == 0
 
 
@@ -122,7 +124,10 @@ def trained(trial: Trial, pairs: str) -> Run:
 
 
 def minutes(run: Run, steps: int) -> float:
-    """Return the minutes of training without validation: the median time of a step, times the number of steps."""
+    """Return the minutes of training without validation: the median time of a step, times the number of steps.
+
+    It is at most the time from the beginning to the last logged step.
+    """
     rows = journal.read(run.folder)
     spans = [
         (after["seconds"] - before["seconds"]) / (after["step"] - before["step"])

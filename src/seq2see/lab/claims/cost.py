@@ -22,7 +22,7 @@ ALONE = True
 REPEATED_FOR = 0.4
 """Seconds for which a forward pass is repeated; the CPU time of the fastest repetition is the result."""
 LAYERS = ("attention", "fused attention", "recurrent", "convolutional", "position-wise")
-"""Kinds of layers; the last one is the control, since it does not compare positions."""
+"""Kinds of layers; the last one is the control, since it processes each position separately."""
 KERNEL = 3
 
 
@@ -36,7 +36,9 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Measure a forward pass of one layer: bytes kept for the gradient, longest chain of operations, CPU seconds."""
+    """Measure a forward pass of one layer: bytes kept for gradients, longest chain of operations, CPU seconds,
+    multiplications.
+    """
     with threads.using(trial["threads"]):
         torch.manual_seed(trial.seed)
         forward, weights = _layer(trial["layer"], trial["n"], trial["d"])
@@ -61,11 +63,10 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _layer(kind: str, n: int, d: int) -> tuple[Callable[[], Tensor], list[Tensor]]:
-    """Return a function with the operations that table 1 counts, such as the two matrix multiplications of attention,
-    and its weights.
+    """Return a function that performs the operations which table 1 counts for this kind of layer, and its weights.
 
-    The RNN is the simplest one, one sequence in a loop, so that its chain, operations and bytes can be counted in the
-    same way as those of attention.
+    For attention, these are the two matrix multiplications and the softmax. The RNN is the simplest one, one sequence
+    in a loop, so that its chain, operations and bytes can be counted in the same way as those of attention.
     """
     if kind == "recurrent":
         x = torch.randn(n, 1, d, requires_grad=True)
@@ -90,7 +91,9 @@ def _layer(kind: str, n: int, d: int) -> tuple[Callable[[], Tensor], list[Tensor
 
 
 def _longest_chain(output: Tensor) -> int:
-    """Return the length of the longest chain of dependent operations, which no parallel machine can shorten."""
+    """Return the length of the longest chain of dependent operations in the graph of an output, which no parallel
+    machine can shorten.
+    """
     depth: dict[Any, int] = {}
     stack = [output.grad_fn]
     while stack:
@@ -106,7 +109,7 @@ def _longest_chain(output: Tensor) -> int:
 
 
 def seconds_of(forward: Callable[[], Tensor]) -> float:
-    """Return the CPU time of the fastest repetition, which depends little on the load of the machine."""
+    """Return the CPU seconds of the fastest repetition of `forward`, which depend little on the load of the machine."""
     best = math.inf
     until = time.monotonic() + REPEATED_FOR
     with torch.no_grad():

@@ -34,7 +34,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train on dates, character by character; then compare the heads, and switch each of them off."""
+    """Train on dates, character by character; compare the heads, and measure the loss without each of them."""
     dates = some_dates(trial.seed, trial["pairs"], trial["tests"])
     seed = trial.seed + (trial["weights"] - 1) * OTHER_WEIGHTS
     model = small_model(seed, dates.vocabularies, heads=trial["heads"], d_model=trial["width"])
@@ -49,7 +49,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def loss_growth(model: Seq2Seq, place: Place, heads: int, samples: Sequence[Sample]) -> list[float]:
-    """Return, for each head of one kind of attention, the loss without it divided by the loss with all heads."""
+    """Return, for each head of an attention in the first layer, the loss without it divided by that with all heads."""
     whole, growth = learning.loss(model, samples), []
     for head in range(heads):
         with switched_off(model, [Head(place, 0, head)]):
@@ -63,7 +63,9 @@ def _differences(model: Seq2Seq, heads: int, samples: Sequence[Sample], name: st
 
 @torch.inference_mode()
 def _difference(model: Seq2Seq, place: Place, samples: Sequence[Sample]) -> float:
-    """Return the mean Jensen-Shannon divergence of two heads of an attention: 0 bits if equal, 1 if disjoint."""
+    """Return the mean Jensen-Shannon divergence of the weights of two heads in the first layer: 0 bits if equal, 1 if
+    disjoint.
+    """
     stack, name = ATTENTIONS[place]
     found = []
     for sample in samples:
@@ -87,12 +89,14 @@ def _entropy(weights_LM: Tensor) -> Tensor:
 
 
 def _worse(rows: Measurements, **than_many: int) -> float:
-    """Return the base-2 logarithm of the loss relative to eight heads, so that no large ratio outweighs the others."""
+    """Return log2 of the loss with these conditions relative to `MANY` heads, so that no large ratio dominates the mean
+    over the seeds.
+    """
     return math.log2(rows.get("loss", **than_many) / rows.get("loss", heads=MANY, weights=1))
 
 
 def _learned(rows: Measurements) -> float:
-    """Return by how much training increased the difference between heads: random projections differ, too."""
+    """Return by how much training increased the difference between heads, since random heads differ, too."""
     return rows.get("difference", heads=MANY, weights=1) - rows.get("untrained", heads=MANY, weights=1)
 
 

@@ -10,7 +10,7 @@ trials, measure = order.trials, order.measure
 
 
 def _kept(rows: Measurements, of: str) -> float:
-    """Return the gain by `of` positions on longer sequences than in training, as a share of that on trained lengths."""
+    """Return the gain in accuracy by positions `of` over none beyond the trained lengths, divided by that within."""
     beyond, within = (order.gain(rows, "none", of, number) for number in ("tokens_beyond", "tokens"))
     return beyond / within
 

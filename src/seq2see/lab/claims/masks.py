@@ -1,4 +1,4 @@
-"""Claim: without the look-ahead mask, a model learns to copy its input."""
+"""Claim: without the look-ahead mask, a decoder learns to copy its input, which contains the target."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ def measure(trial: Trial) -> Numbers:
 
 @torch.inference_mode()
 def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
-    """Return the largest difference between encode(shuffled) and shuffled(encode), in float64; the values are
+    """Return the largest absolute difference between encode(shuffled) and shuffled(encode), in float64; states are
     around 1.
     """
     dice = torch.Generator().manual_seed(seed)
@@ -48,7 +48,9 @@ def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
 
 
 def gain(rows: Measurements, over: str, of: str = "sinusoid", number: str = "tokens", task: str = "reverse") -> float:
-    """Return the difference in the share of correct tokens between two kinds of positions."""
+    """Return by how much the share of correct tokens is higher with one kind of positions (`of`) than with another
+    (`over`).
+    """
     return rows.get(number, positions=of, task=task) - rows.get(number, positions=over, task=task)
 
 

@@ -1,4 +1,4 @@
-"""Measure the training throughput of the three architectures on this machine."""
+"""Measure the training throughput of all architectures on this machine."""
 
 import time
 from functools import partial

@@ -37,7 +37,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _reach(model: Seq2Seq, task: Haystack, seed: int) -> float:
-    """Return the gradient norm at the needle in an untrained model, divided by the largest gradient norm of a token."""
+    """Return the gradient norm at the needle in an untrained model, relative to the largest in the same sequence."""
     kept: list[Tensor] = []
 
     def keep(_: object, __: object, embedded_ND: Tensor) -> None:

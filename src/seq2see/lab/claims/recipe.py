@@ -1,4 +1,4 @@
-"""Measure the contributions of label smoothing, dropout, averaging and beam search."""
+"""Measure the contributions of label smoothing, dropout, checkpoint averaging and beam search."""
 
 from functools import partial
 from typing import Any
@@ -30,7 +30,9 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train on some dates; score the last model with several beam widths, and the average of its last checkpoints."""
+    """Train on some dates; score the last model with several beam widths, and the average of `AVERAGED` late
+    checkpoints.
+    """
     dates, seed = some_dates(trial.seed, trial["pairs"], trial["tests"]), trial.seed
     seed += (trial["weights"] - 1) * OTHER_WEIGHTS
     model = small_model(seed, dates.vocabularies, dropout=trial["dropout"])
@@ -67,7 +69,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _gain(rows: Measurements, number: str = "exact", usual: Conditions = USUAL, **other: Any) -> float:
-    """Return by how much a number is higher with the whole recipe than with one change, both by greedy search."""
+    """Return a number with the conditions `usual` minus the number with one of them changed, both by greedy search."""
     return rows.get(number, beam=1, **usual) - rows.get(number, beam=1, **{**usual, **other})
 
 

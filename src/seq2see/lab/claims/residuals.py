@@ -29,7 +29,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Measure gradients and similarities in untrained models, and train a model of the given depth."""
+    """Measure gradients and similarities in untrained models; if the trial has `steps`, also train one of them."""
     first = 100 * trial.seed + (trial["weights"] - 1) * models.OTHER_WEIGHTS
     fresh = [_model(trial, first + number) for number in range(trial["fresh"])]
     ratios = [_gradient_ratio(model, trial.seed) for model in fresh]
@@ -55,8 +55,8 @@ def _model(trial: Trial, seed: int) -> Seq2Seq:
 
 
 def _gradient_ratio(model: Seq2Seq, seed: int) -> float:
-    """Return the gradient norm of the first encoder layer divided by that of the last decoder layer (feed-forward
-    weights).
+    """Return the gradient norm of the first encoder layer divided by that of the last decoder layer (first feed-forward
+    matrix).
     """
     assert isinstance(model, Transformer)
     loop.loss_of(model, pack(TASK.test(seed, 64))).total.backward()  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ WHOLE = {"residuals": True, "norm": True, "weights": 1}
 
 
 def _left(rows: Measurements, **other: Any) -> float:
-    """Return how much the states of two symbols differ in a changed model, divided by that of the whole model."""
+    """Return 1 - the similarity of two symbols' states in a changed model, divided by that in the whole model."""
     changed, whole = (1 - rows.get("alike", **each, depth=DEEP) for each in (WHOLE | other, WHOLE))
     return changed / whole
 

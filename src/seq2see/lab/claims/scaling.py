@@ -15,7 +15,7 @@ with d_k.
 """
 SHARING = 100
 """Number of random queries that are compared with the same keys: few, so that the mean over all queries covers many
-sets of keys.
+random sets of keys.
 """
 
 
@@ -25,7 +25,10 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Measure scores and softmax gradients for random queries and keys (independent components, mean 0, variance 1)."""
+    """Measure scores and softmax gradients for random queries and keys with independent components of mean 0.
+
+    The variance of the components is 1; for the queries of the control, it is 1/d_k.
+    """
     torch.manual_seed(trial.seed)
     d_k = trial["d_k"]
     sets = max(1, trial["queries"] // SHARING)

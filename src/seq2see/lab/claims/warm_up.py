@@ -34,8 +34,8 @@ def measure(trial: Trial) -> Numbers:
 
 
 def rate_at(step: int, steps: int, peak: float, warm_up: bool) -> float:
-    """Return the learning rate: a linear rise over a quarter of the steps (or the peak at once), then cosine decay to
-    0.
+    """Return the learning rate of a step: in the first quarter, a linear rise or, without warm-up, the peak; then
+    cosine decay to 0.
     """
     ramp = max(1, steps // 4)
     place = step if warm_up else max(step, ramp)
