@@ -39,19 +39,21 @@ class Options:
     the script.
     """
     limit: Limit | None = None
-    """Maximum length of a sentence in tokens, at which longer sentences are cut into parts; None for no limit."""
+    """Maximum length in tokens, above which a sentence is cut into parts; None for no limit."""
     is_language: bool = True
     """Whether the text is in a human language: it is split into sentences, and placeholders, URLs and e-mail addresses
-    come out unchanged. Otherwise each line or flow is one sentence, and `%12` may mean something else."""
+    come out unchanged. Otherwise each line, or each flow of markup, is one sentence, in which `%12` is no placeholder.
+    """
     split: Split = "paragraphs"
-    """Where plain text is split: at the ends of sentences and of paragraphs, or of all lines; at the ends of sentences
-    only; or nowhere. Sentences of markup are split unless this is `nowhere`."""
+    """Where plain text is split: at the ends of sentences and of `paragraphs`, or of all `lines`; at the ends of
+    `sentences` only; or `nowhere`. Markup is split at block elements and, unless this is `nowhere`, into sentences.
+    """
     stand_ins: tuple[str, ...] = ()
-    """Words that the model copies into its output; the model gets them in place of placeholders. If there are none, the
-    model gets the sentence without its placeholders.
+    """Words that the model copies into its output, and that it gets in place of placeholders. If the sentence contains
+    all of them, or there are none, the model gets the sentence without its placeholders.
     """
     elements: Elements = Elements()
-    """Names of elements that, unlike by default in HTML or XML, are inline, blocks, or not translated."""
+    """Names of elements whose treatment (inline, block, not translated) differs from the default of HTML or XML."""
 
 
 class Translated(NamedTuple):
@@ -80,7 +82,7 @@ class Counts:
     """Number of placeholders (such as `%s`, URLs and e-mail addresses) inside sentences."""
     copied: int = 0
     """Number of placeholders whose stand-in the translation contains as often as the sentence, so that they take its
-    place.
+    place; and of those in sentences that equal their translation.
     """
     aligned: int = 0
     """Number of further placeholders that were placed by word alignment."""
@@ -108,7 +110,7 @@ class _Slot:
     """Index of the sentence's text in `DocumentPlan.sentences`."""
     items: tuple[Item, ...]
     head: str = ""
-    """White space between the tags before the sentence; `tail` is that between the tags after it."""
+    """White space between the tags before the sentence; `tail` is the white space between the tags after it."""
     tail: str = ""
     quoted: bool = False
     """Whether the sentence is in the value of an attribute, so that quotation marks must be escaped."""
@@ -175,7 +177,7 @@ class DocumentPlan:
         return f"{slot.head}{placed.text}{slot.tail}"
 
     def _add_flow(self, flow: TextFlow, options: Options, quoted: bool = False) -> None:
-        """Split a flow (text that markup does not interrupt) into sentences, and add them to the plan."""
+        """Split a flow (a stretch of continuous text) into sentences, and add them to the plan."""
         split = flow.text.replace(OBJECT, FOR_SPLITTING)
         if not any(map(str.isalnum, flow.text)):
             return
@@ -205,7 +207,9 @@ class DocumentPlan:
             self._add_sentence(flow, span, [*tags[begin:stop], *inside], options, quoted)
 
     def _add_sentence(self, flow: TextFlow, span: Span, marks: list[Mark], options: Options, quoted: bool) -> None:
-        """Add a sentence with the tags and line breaks that are inside it, or at its ends."""
+        """Add a sentence with the given tags and line breaks, which are inside it or at its ends, if it has a letter or
+        digit.
+        """
         text = flow.text[slice(*span)]
         if not any(map(str.isalnum, text)):
             return
@@ -286,7 +290,8 @@ def _blanks(text: str, start: int, end: int) -> tuple[bool, bool]:
 def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], list[tuple[int, Span]]]:
     """Return a sentence with stand-ins for placeholders, the new index of each character, and the placeholders.
 
-    If a placeholder is left out between two spaces, the first space is left out as well.
+    Each placeholder is given by its index in `text` and the span of its stand-in. One with an empty stand-in leaves no
+    double space, and no space before punctuation.
     """
     said: list[str] = []
     places: list[int] = []
@@ -314,7 +319,7 @@ def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], li
 
 
 def _outside_of(document: str, span: Span, parts: Sequence[Span]) -> str:
-    """Return the characters of a span outside the given parts: the spaces between tags."""
+    """Return the characters of a span outside the given parts, such as the spaces between tags."""
     said = []
     at = span[0]
     for start, end in parts:

@@ -21,7 +21,9 @@ _BLANKS = re.compile(r"[ \t\r\n\f]+")
 
 
 class Mark(NamedTuple):
-    """A tag, a comment or a line break inside a flow; it is not part of the text, but keeps its place in it."""
+    """A tag, a comment or a line break inside a flow; it is not part of the flow's text, but stands at an index of
+    it.
+    """
 
     place: int
     """Index in the text of the flow, in characters, before which the mark stands."""
@@ -36,7 +38,10 @@ class Mark(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Consecutive characters of a flow and their span in the document, which has the same characters or an entity."""
+    """Consecutive characters of a flow, from index `place` on, and their span in the document.
+
+    If not `is_literal`, the document spells them differently, such as by an entity.
+    """
 
     place: int
     raw: Span
@@ -44,11 +49,13 @@ class _Chunk(NamedTuple):
 
 
 class TextFlow:
-    """A stretch of text, built from left to right."""
+    """A stretch of continuous text, to which parts of the document are added from left to right."""
 
     def __init__(self) -> None:
         self.text = ""
-        """The text as a reader sees it: single spaces between words, and `OBJECT` for parts that are not translated."""
+        """The text as a reader sees it, set by `finish`: single spaces between words, `OBJECT` for untranslated
+        parts.
+        """
         self.marks: list[Mark] = []
         self._parts: list[str] = []
         self._length = 0
@@ -62,7 +69,7 @@ class TextFlow:
         self._last = text[-1:]
 
     def add_text(self, document: str, start: int, end: int) -> None:
-        """Add characters of the document; consecutive spaces become one."""
+        """Add characters of the document; consecutive white space becomes one space."""
         at = start
         for found in _BLANKS.finditer(document, start, end):
             if at < found.start():
@@ -73,7 +80,9 @@ class TextFlow:
             self._add(document[at:end], (at, end), True)
 
     def add_blanks(self, document: str, start: int, end: int) -> None:
-        """Add consecutive spaces as one space, and remember a line break."""
+        """Add white space as one space, with a mark if it has a line break; nothing at the start of the text or after a
+        space.
+        """
         if self._last == " " or not self._length:
             last = self.marks[-1] if self.marks else None
             if last and last.kind == "point" and last.raw[1] == start:  # both spaces around an image or a comment
@@ -84,7 +93,7 @@ class TextFlow:
         self._add(" ", (start, end), False)
 
     def add_break(self, start: int, end: int, blank: bool = False) -> None:
-        """Add a line break between two words, with or without a space in its place."""
+        """Add a mark for a line break; with `blank`, also a space, except at the start of the text or after a space."""
         if blank and self._length and self._last != " ":
             self.marks.append(Mark(self._length, "break", (start, end)))
             self._add(" ", (start, end), False)
@@ -92,11 +101,11 @@ class TextFlow:
             self.marks.append(Mark(self._length, "break", (start, end)))
 
     def add_literal(self, text: str, start: int, end: int) -> None:
-        """Add text that the document spells differently, such as the character of an entity."""
+        """Add text that the document spells differently, such as the character that an entity stands for."""
         self._add(text, (start, end), False)
 
     def add_object(self, start: int, end: int) -> None:
-        """Add a part of the document that is not translated."""
+        """Add `OBJECT` for a part of the document that is not translated."""
         self._add(OBJECT, (start, end), False)
 
     def add_mark(self, mark: Mark) -> None:
@@ -104,7 +113,9 @@ class TextFlow:
         self.marks.append(mark._replace(place=self._length))
 
     def finish(self, protect: bool) -> "TextFlow":
-        """Join the parts; with `protect`, replace every placeholder by `OBJECT`."""
+        """Join the parts; with `protect`, replace every placeholder that has no tag or line break inside by
+        `OBJECT`.
+        """
         self.text = "".join(self._parts)
         return self._protected() if protect else self
 
@@ -133,8 +144,8 @@ class TextFlow:
         return first < len(self.marks) and self.marks[first].place < span[1]
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[str, Span, bool]]:
-        """Yield parts of the text: the characters, their span in the document, and whether the document spells them
-        equally (entities differ).
+        """Yield parts of the text: the characters, their span in the document, and whether the document spells them in
+        the same way (entities do not).
         """
         number = max(0, bisect_right(self._chunks, start, key=lambda chunk: chunk.place) - 1)
         while start < end:
@@ -157,8 +168,11 @@ class TextFlow:
 
 
 def of_plain_text(document: str, is_language: bool, split: Split = "paragraphs") -> Iterator[TextFlow]:
-    """Yield the flows of plain text: paragraphs with their lines joined; or single lines, if the text is not in a
-    human language.
+    """Yield the flows of plain text: paragraphs with their lines joined or, depending on `split`, single lines or the
+    whole text.
+
+    If the text is not in a human language, a paragraph is a single line. Otherwise, placeholders are replaced by
+    `OBJECT`.
     """
     if split in ("paragraphs", "lines") and is_language:
         parts = segments.paragraphs(document, join=split == "paragraphs")

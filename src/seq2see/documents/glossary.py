@@ -37,7 +37,7 @@ HEADERS: Final = {"source", "target", "term", "translation", "source term", "tar
 
 
 class GlossaryEntry(NamedTuple):
-    """A term, its allowed translations, and the place in the file where it was read."""
+    """A term, its allowed translations, and where it was read (file and line), for error messages."""
 
     source: str
     forms: tuple[str, ...]
@@ -126,10 +126,11 @@ class Glossary:
         self._lengths = {key: sorted({*lengths}, reverse=True) for key, lengths in self._lengths.items()}
 
     def terms_in(self, sentence: str) -> list[Term]:
-        """Return the terms that occur in a sentence as whole words, in order; if some overlap, only the longest.
+        """Return the terms that occur in a sentence as whole words, in order, without overlaps.
 
-        A term in lower case is also found with capital letters at the beginning of its words; any other term only as
-        it is written.
+        Of terms that overlap, the one that begins first is returned; of those that begin together, the longest. A term
+        in lower case is also found with capital letters at the beginning of its words; any other term only as it is
+        written.
         """
         folded, found = _folded(sentence), []
         place = 0
@@ -141,7 +142,9 @@ class Glossary:
         return found
 
     def _at(self, sentence: str, folded: str, place: int) -> Term | None:
-        """Return the longest term that begins at index `place` of a sentence; None if there is none."""
+        """Return the longest term that begins at index `place` of a sentence and is spelled as allowed; None if there
+        is none.
+        """
         for size in range(KEY, 0, -1):
             for length in self._lengths.get(folded[place : place + size], ()):
                 end = place + length
@@ -187,7 +190,9 @@ def _forms(entry: GlossaryEntry, written: str) -> tuple[str, ...]:
 
 
 def _clean(entry: GlossaryEntry) -> GlossaryEntry:
-    """Return an entry in NFC with single spaces; translations that contain `|` are split at it."""
+    """Return an entry in NFC with single spaces; translations that contain `|` are split at it, and empty ones left
+    out.
+    """
     forms = [part for form in entry.forms for part in form.split(BETWEEN)]
     source, *cleaned = (
         " ".join(unicodedata.normalize("NFC", each[:10_000]).split()) for each in (entry.source, *forms)
@@ -221,7 +226,7 @@ def _check_size(path: Path) -> None:
 
 
 def _table(path: Path, format: str) -> Iterator[GlossaryEntry]:
-    """Yield the entries of a TSV or CSV file."""
+    """Yield the entries of a TSV or CSV file; at its end, raise one error for all faulty rows."""
     faults = rows.Faults()
     read = rows.tsv_rows if format == "tsv" else rows.csv_rows
     is_first = True
@@ -256,7 +261,9 @@ def _concepts(path: Path, wanted: Sides) -> Iterator[GlossaryEntry]:
 
 
 def _is_header(columns: Sequence[str]) -> bool:
-    """Return whether a row names columns: `source` and `target`, or two languages by their codes."""
+    """Return whether a row names columns: by words such as `source` and `target`, or by two different language
+    codes.
+    """
     names = [column.lower() for column in columns[:2]]
     codes = [languages.known(name) if len(name) in (2, 5) else None for name in names]
     return {*names} <= HEADERS or (len(names) == 2 and None not in codes and codes[0] != codes[1])

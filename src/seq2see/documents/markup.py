@@ -16,7 +16,7 @@ from seq2see.documents.flows import Mark, TextFlow
 Dialect = Literal["html", "xml"]
 CROSSING = 8
 """Number of innermost open elements among which the end tag of an inline HTML element finds its start tag, since inline
-elements may overlap (`<b><i></b></i>`). An end tag without a start tag among them is ignored.
+elements may overlap (`<b><i></b></i>`). An end tag without a start tag among them is a tag without partner.
 """
 
 _BLOCKS = frozenset(
@@ -88,19 +88,23 @@ class Elements:
 
 
 class Token(NamedTuple):
-    """A tag, a comment, a declaration, kept content or text: one part of a document."""
+    """One part of a document: a tag, text, or something kept unchanged (a comment, a declaration, an element that is
+    not translated).
+    """
 
     kind: Literal["text", "open", "close", "empty", "kept"]
     start: int
     end: int
     name: str = ""
-    """Name of the element, in lower case in HTML; for kept content, of the element around it; "" for other parts."""
+    """Name of the element, in lower case in HTML; "" for text, comments and declarations."""
     number: int = -1
     partner: int = -1
 
 
 def detect(text: str) -> Literal["plain", "html", "xml"]:
-    """Guess the format: XML if there is a declaration, HTML if there are common HTML elements, else plain."""
+    """Guess the format: XML if there is a declaration and no `<html>`, HTML if there are common HTML tags, else
+    plain.
+    """
     if text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
         return "html" if re.search(r"<html[\s>]", text[:2000], re.IGNORECASE) else "xml"
     return "html" if _HTML.search(text) else "plain"
@@ -203,8 +207,8 @@ def paired(
 ) -> tuple[list[Token], frozenset[int]]:
     """Return the tokens with their tags numbered and each linked to its partner, and the numbers of inline tags.
 
-    Inline elements may overlap: `<b>one <i>two</b> three</i>`. Closing a block element closes everything in it. In XML,
-    an element is inline if its parent element has text of its own.
+    Inline elements of HTML may overlap: `<b>one <i>two</b> three</i>`. Any other end tag also closes everything inside
+    its element. In XML, an element is inline by default if its parent element has text of its own.
     """
     found = list(tokens)
     stack: list[int] = []
@@ -258,7 +262,11 @@ def _is_inline(token: Token, dialect: Dialect, elements: Elements, in_text: bool
 
 
 def flows(document: str, dialect: Dialect, elements: Elements, protect: bool) -> tuple[list[TextFlow], list[TextFlow]]:
-    """Return the flows of the text of a document, and those of attributes that readers see, each in order."""
+    """Return the flows of the text of a document, and those of attributes that readers see (only in HTML), each in
+    order.
+
+    With `protect`, placeholders in them are replaced by `OBJECT`.
+    """
     tokens, inline = paired(document, scan(document, dialect, elements), dialect, elements)
     found: list[TextFlow] = []
     attributes: list[TextFlow] = []
@@ -293,7 +301,9 @@ def flows(document: str, dialect: Dialect, elements: Elements, protect: bool) ->
 
 
 def _goes_on(document: str, tokens: list[Token], number: int) -> bool:
-    """Return whether a sentence continues after a line break, that is, whether a lower-case letter follows."""
+    """Return whether a sentence continues after a line break, that is, whether the text after it begins in lower
+    case.
+    """
     for token in tokens[number + 1 : number + 4]:
         if token.kind == "text" and not (text := document[token.start : token.end]).isspace():
             return text.lstrip()[0].islower()

@@ -58,16 +58,19 @@ def _address_length(address: str) -> int:
 
 
 def stand_ins(known: Sequence[str], text: str, count: int) -> list[str]:
-    """Return `count` stand-ins for placeholders, words that are not in the sentence; "" if there are none."""
+    """Return one of the `known` words for each of `count` placeholders, without words that are in the text.
+
+    They repeat if there are too few; if there is none, each is "".
+    """
     free = [word for word in known if word not in text]
     return (free * count)[:count] if free else [""] * count
 
 
 def copied_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return words that translations of a corpus copy, which may stand for placeholders; the best first.
+    """Return words that translations of a corpus copy, which may stand in for placeholders; the best first.
 
-    They are placeholders, names and numbers: words with a capital letter, a digit or a sign. A model that has learned
-    to copy `%s`, or `KDE`, writes it where the sentence needs it. A corpus without such words has no stand-ins.
+    They are placeholders, and names: words that begin with a capital letter. A model that has learned to copy `%s`, or
+    `KDE`, writes it where the sentence needs it. A corpus without such words has no stand-ins.
     """
     seen: Counter[str] = Counter()
     kept: Counter[str] = Counter()

@@ -18,8 +18,8 @@ from seq2see.documents.segments import Span
 from seq2see.documents.units import Item, Unit, best_run, score, units_of, word_spans
 
 MOST_ITEMS = 60
-"""Maximum number of tags and placeholders of a sentence that are placed by word alignment; if there are more, they keep
-their order and are spread in proportion to the length of the text.
+"""Maximum number of tags and placeholders of a sentence at which tags are placed by word alignment; if there are more,
+all tags keep their order and are spread in proportion to the length of the text.
 """
 FAR = 4
 """Number of words on each side of an empty element or placeholder whose word links are tried, the nearest first, to
@@ -39,12 +39,16 @@ class Element:
     to_end: bool = False
     """Whether the element is closed in a later sentence, so that it ends at the end of the translation."""
     item: Item | None = None
-    """The placeholder, or the tag of an empty element; None for an element with content."""
+    """The placeholder, or the tag from which the element was made (the start tag, if the sentence has it); None for the
+    root, which is the whole sentence.
+    """
     children: list["Element"] = field(default_factory=list)
     is_known: bool = True
-    """Whether a word link determined the place of the element in the translation; otherwise the place is a guess."""
+    """Whether a word link determined the place of the element in the translation; otherwise it is a guess."""
     window: Span = (0, 0)
-    """First and last (exclusive) index of the units (see `Unit`) of the translation that the element encloses."""
+    """Indices of the first and after the last unit (see `Unit`) of the translation that the element encloses; if both
+    are equal, it stands before that unit.
+    """
 
 
 class Placed(NamedTuple):
@@ -66,7 +70,9 @@ class Placed(NamedTuple):
 Write = Callable[[str], str]
 """Function that escapes a part of a translation for the markup of its document."""
 Read = Callable[[Span], str]
-"""Function that returns the characters of the document in a span, such as the text of a tag."""
+"""Function that returns the text of a span of the document, such as a tag, in which attributes are already
+translated.
+"""
 
 
 def place(
@@ -82,7 +88,8 @@ def place(
 
     Args:
         links: characters of the sentence, and characters of the translation that come from them.
-        insert_breaks: whether line breaks matter; in HTML they are like spaces, except for `<br>`.
+        insert_breaks: whether all line breaks are inserted. If not, and the translation has fewer spaces than the
+            sentence has line breaks, only tags that break a line (`<br>`) are.
     """
     objects = [item for item in items if item.kind == "object"]
     found, copied = _copied(sentence, objects, translation)
@@ -116,7 +123,10 @@ def place(
 
 
 def _copied(sentence: str, objects: Sequence[Item], translation: str) -> tuple[list[Span | None], int]:
-    """Return the span of each placeholder's stand-in if the translation has it as often as the sentence; else None."""
+    """Return where each placeholder's stand-in is in the translation, and how many were found.
+
+    A stand-in that the translation does not have as often as the sentence is not found (None).
+    """
     found: list[Span | None] = [None] * len(objects)
     by_word: dict[str, list[int]] = {}
     for number, item in enumerate(objects):
@@ -130,7 +140,10 @@ def _copied(sentence: str, objects: Sequence[Item], translation: str) -> tuple[l
 
 
 def _occurrences(text: str, word: str) -> list[int]:
-    """Return where a word occurs in a text without a letter or digit of the same kind of script next to it."""
+    """Return the indices at which a word occurs without a letter or digit directly beside it.
+
+    Letters from U+0E00 on (Thai, Chinese, Japanese, Korean) do not count: such text has no space there.
+    """
     found = []
     at = text.find(word)
     while at >= 0:
@@ -142,7 +155,10 @@ def _occurrences(text: str, word: str) -> list[int]:
 
 
 def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]], taken: Sequence[Span]) -> Span | None:
-    """Return the run of words aligned only with `source`, a part of the sentence, except words in `taken`; or None."""
+    """Return the run of words that is best aligned with `source`, a part of the sentence; None if no word is.
+
+    Words in `taken` do not belong to a run.
+    """
     units = units_of(translation, links, [])
     scores = [
         -1e9
@@ -157,7 +173,9 @@ def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]],
 
 
 def _breaks(sentence: str, items: Sequence[Item], translation: str, units: Sequence[Unit]) -> list[tuple[Span, Span]]:
-    """Return, for each line break, the span of the translation that it replaces: a space, or an empty span."""
+    """Return, for each line break, the span of the translation that it replaces (a space, or nothing), and its span in
+    the document.
+    """
     pairs = list(pairwise(units))
     places = [(left.span[1], right.span[0]) for left, right in pairs if left.span[1] < right.span[0]]
     if len(places) < len(items):
@@ -270,7 +288,7 @@ class _Painter:
         return self._painted(root, 0, len(self._translation))
 
     def _arrange(self, node: Element, low: int, high: int) -> None:
-        """Choose the units of everything inside an element, which itself has the units from `low` to `high`."""
+        """Choose the units for everything inside an element, whose own units are those from `low` to before `high`."""
         elements = [child for child in node.children if child.opening or child.closing]
         leaves = [child for child in node.children if not (child.opening or child.closing)]
         taken = [False] * (high - low)
@@ -339,7 +357,7 @@ class _Painter:
         return edge
 
     def _edge(self, span: Span, low: int, high: int) -> tuple[int, bool]:
-        """Return the unit before which an empty element belongs, and whether a word link determined that."""
+        """Return the index of the unit before which an empty element belongs, and whether a word link determined it."""
         words = self._words
         right = bisect_left(words, span[1], key=lambda word: word[0])
         left = bisect_right(words, span[0], key=lambda word: word[1]) - 1
@@ -358,7 +376,9 @@ class _Painter:
         return min(high, low + round(share * (high - low))), False
 
     def _painted(self, node: Element, start: int, end: int) -> str:
-        """Return the markup of the content of an element, which has the characters from `start` to `end`."""
+        """Return the markup of the content of an element, for which the translation has the characters from `start` to
+        `end`.
+        """
         said: list[str] = []
         at = start
         for child in sorted(node.children, key=lambda child: child.window):
@@ -377,7 +397,9 @@ class _Painter:
         return "".join(said)
 
     def _between(self, node: Element, place: int, start: int, end: int) -> int:
-        """Return the character index at which an empty element is written that belongs before unit `place`."""
+        """Return the index in the translation at which an empty element that belongs before unit `place` is
+        inserted.
+        """
         item = node.item
         left = self._units[place - 1].span[1] if place else start
         right = self._units[place].span[0] if place < len(self._units) else end
@@ -401,7 +423,9 @@ class _Painter:
         return self._read(node.item.raw) if node.window[0] < node.window[1] else self._inserted(node.item, at)
 
     def _inserted(self, item: Item, at: int) -> str:
-        """Return a placeholder for which the translation has no word, with the spaces that it had in the sentence."""
+        """Return a placeholder for which the translation has no word, with spaces around it where the sentence had
+        them.
+        """
         before, after = self._translation[at - 1 : at], self._translation[at : at + 1]
         blank_before = item.blank_before and before and not before.isspace()
         blank_after = item.blank_after and after and not after.isspace() and after.isalnum()

@@ -82,10 +82,10 @@ class Line(NamedTuple):
 def paragraphs(text: str, join: bool = True) -> Iterator[list[Span]]:
     """Yield the lines of each paragraph of plain text, as spans without surrounding spaces and markers.
 
-    A line belongs to the paragraph of the previous line if a program has wrapped the text: the previous line is long,
-    and this one begins with a lower-case letter, or its first word would not have fitted. List items, headings, rows
-    and cells of tables, and quotations of another depth are separate paragraphs. Fenced code is left out. Without
-    `join`, each line is a paragraph.
+    With `join`, a line belongs to the paragraph of the previous line if a program seems to have wrapped the text: the
+    previous line is long, and this one begins with a lower-case letter, or its first word would not have fitted. List
+    items, headings, rows and cells of tables, and quotations of another depth are separate paragraphs. Fenced code is
+    left out. Without `join`, each line is a paragraph.
     """
     group: list[Line] = []
     is_code = False
@@ -127,7 +127,7 @@ def _lines(text: str) -> Iterator[Span]:
 
 
 def _line(text: str, start: int, end: int) -> Line | None:
-    """Return the text of a line without markers; None if the line is empty."""
+    """Return a line without its quotation, list and heading markers; None if nothing else is in it."""
     prefix = _PREFIX.match(text, start, end)
     start = prefix.end() if prefix else start
     marker = _MARKER.match(text, start, end)
@@ -147,7 +147,9 @@ def _cells(text: str, line: Line) -> Iterator[Span]:
 
 
 def _joined(text: str, lines: Sequence[Line], join: bool) -> Iterator[list[Span]]:
-    """Group consecutive lines into paragraphs: lines that a program has wrapped are joined."""
+    """Yield consecutive lines as paragraphs: with `join`, lines that a program seems to have wrapped are one
+    paragraph.
+    """
     if not lines:
         return
     width = max(line.length for line in lines)
@@ -199,7 +201,9 @@ def trimmed(text: str, start: int, end: int) -> Span:
 
 
 def guess_language(text: str) -> str:
-    """Return a language code for splitting sentences, chosen by the script of a text: `en` for Latin letters."""
+    """Return a language code for splitting sentences, chosen by the most frequent script of a text: `en` for Latin
+    letters.
+    """
     counts: dict[str, int] = {}
     for letter in text[:WINDOW]:
         if letter.isalpha():
@@ -217,7 +221,7 @@ def sentences(text: str, language: str | None = None) -> list[Span]:
     """Return the spans of the sentences of a paragraph that has no line breaks, without the spaces around them.
 
     Args:
-        language: a code such as `de`; if not known, the script decides.
+        language: a code such as `de`; None to choose one by the script of the text.
     """
     from sentencex import segment
 
@@ -240,7 +244,8 @@ def sentences(text: str, language: str | None = None) -> list[Span]:
 
 
 def cut(text: str, limit: Limit) -> list[Span]:
-    """Return the spans of the parts of a sentence, none longer than the limit; a single span if it is short enough.
+    """Return the spans of the parts of a sentence, none longer than the limit; a single span if the sentence is short
+    enough.
 
     It is cut between clauses if possible, else after a comma, between words, or anywhere.
     """

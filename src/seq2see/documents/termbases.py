@@ -3,7 +3,7 @@
     <conceptEntry> <langSec xml:lang="en"> <termSec> <term>file</term> ...          version 3
     <termEntry> <langSet xml:lang="en"> <tig> <term>file</term> ...                 version 2
 
-Every term of a concept in the source language may be translated by every term of it in the target language; terms that
+Each term of a concept in the source language may be translated by any of its terms in the target language; terms that
 are marked as deprecated or superseded are left out.
 """
 
@@ -25,8 +25,8 @@ LEFT_OUT: Final = ("deprecatedTerm", "supersededTerm")
 MOST_TERMS: Final = 1000
 """Maximum number of terms of one concept, in all languages together, above which reading the file fails."""
 LONGEST: Final = 10_000
-"""Number of characters at which the reading of one term stops; such a text is not a term, and the glossary refuses
-it.
+"""Number of characters after which the text of a term is no longer read; such a text is not a term, and the glossary
+refuses it.
 """
 
 
@@ -41,8 +41,8 @@ def read(path: Path, wanted: Sides) -> Iterator[tuple[int, str, tuple[str, ...]]
     """Yield (line number, term of the source language, all terms of the target language) for each source term.
 
     Args:
-        wanted: the languages of source and target. Where one is not known, the file must have two: the source is then
-            the first one, or the one that is not the target.
+        wanted: the languages of source and target. If one of them is None, the file must have exactly two languages: an
+            unknown source is the first one that is not the target, and an unknown target is the other one.
     """
     concepts = list(_concepts(path))
     seen = list(dict.fromkeys(language for concept in concepts for language in concept.terms))
@@ -84,7 +84,7 @@ def _concepts(path: Path) -> Iterator[TermsOfConcept]:
 
 
 class _TbxReader(XmlReader):
-    """Builds concepts from the events of the parser."""
+    """Builds concepts from the events of the XML parser."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, ROOTS, "TBX")

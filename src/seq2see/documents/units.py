@@ -1,4 +1,6 @@
-"""Units of a translation: its words, signs and placeholders, and the source positions that each is aligned with."""
+"""Units of a translation (words, punctuation, placeholders), and the positions in the source that each is aligned
+with.
+"""
 
 import unicodedata
 from collections.abc import Sequence
@@ -8,13 +10,15 @@ from seq2see.documents.segments import Span, needs_no_blank
 
 
 class Item(NamedTuple):
-    """A tag, a comment or a placeholder of a sentence."""
+    """A tag, a comment, a placeholder or a line break of a sentence."""
 
     kind: str
-    """Start tag (`open`), end tag (`close`), empty element or comment (`point`), placeholder (`object`) or `break`."""
+    """Start tag (`open`), end tag (`close`), empty or unpaired tag or comment (`point`), placeholder (`object`), line
+    `break`.
+    """
     span: Span
-    """Span of the item in the text of the sentence: the stand-in of a placeholder; empty, at its place, for all
-    others.
+    """Span in the text of the sentence: for a placeholder, that of its stand-in; for all other kinds, an empty span at
+    the index before which the item stands.
     """
     raw: Span
     """Span of the item in the document, in characters."""
@@ -25,7 +29,7 @@ class Item(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A word, a sign, a letter of a script without spaces, or a placeholder of a translation."""
+    """A word, a punctuation mark or symbol, a letter of a script without spaces, or a placeholder of a translation."""
 
     span: Span
     votes: tuple[float, ...] = ()
@@ -70,7 +74,7 @@ def units_of(translation: str, links: Sequence[tuple[Span, Span]], objects: Sequ
 
 
 def word_spans(text: str) -> list[Span]:
-    """Return the spans of words and signs; in scripts without spaces, each letter is a word."""
+    """Return the spans of words and of single punctuation marks; in scripts without spaces, each letter is a word."""
     found: list[Span] = []
     start, kind = 0, "blank"
     for at, letter in enumerate(text):
@@ -103,7 +107,12 @@ def _kind(letter: str) -> str:
 
 
 def score(unit: Unit, span: Span, outside: float) -> float:
-    """Return how much a unit belongs to a span of the sentence: from 1 (entirely) down to `-outside` (not at all)."""
+    """Return how much a unit belongs to a span of the sentence: the share of its votes inside, minus `outside` times
+    the share of those outside.
+
+    The result is multiplied by 3 for a placeholder, and by 1 to 1.2 for a word, according to its length. A unit without
+    votes has the score -0.1.
+    """
     if not unit.votes:
         return -0.1
     share = sum(span[0] <= vote < span[1] for vote in unit.votes) / len(unit.votes)
@@ -113,7 +122,7 @@ def score(unit: Unit, span: Span, outside: float) -> float:
 
 
 def best_run(scores: Sequence[float]) -> Span:
-    """Return the shortest range of scores with the greatest sum; an empty range if no score is positive."""
+    """Return the first range of scores with the greatest sum; an empty range if no score is positive."""
     best, found = 0.0, (0, 0)
     total, start = 0.0, 0
     for place, score in enumerate(scores):
