@@ -35,9 +35,8 @@ StopAgainst = Literal["worst", "best"]
 MOST_CHARACTERS = patterns.LONGEST
 """Maximum number of characters of a setting that is text. Tags of a hundred languages take a fifth of it."""
 COUNTLESS = 10**12
-"""Maximum of numbers of updates and pairs, which no training reaches; the names of checkpoints have enough digits for
-it.
-"""
+"""Maximum of a setting that counts updates or pairs: more than any training has, and the file names of checkpoints have
+enough digits for it."""
 
 
 def about(
@@ -85,7 +84,7 @@ def _growth(default: float, description: str, minimum: int, maximum: int) -> Any
 
 @dataclass(frozen=True)
 class Data:
-    """Settings that turn text into tokens, and choose the validation pairs."""
+    """Settings for tokenizing and batching text, limiting its length, and holding out validation pairs."""
 
     source_tokenizer: TokenizerKind = about("unigram", "how source text is split into tokens")
     target_tokenizer: TokenizerKind = about("unigram", "how target text is split into tokens")
@@ -113,7 +112,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """Settings of the model: the encoder-decoder of the paper (section 3), or one of the models that it replaced."""
+    """Settings of the model: the Transformer of "Attention Is All You Need", an RNN or a convolutional model."""
 
     architecture: Architecture = about(
         "transformer",
@@ -145,7 +144,7 @@ class Model:
 
     @property
     def attention(self) -> dict[Place, tuple[int, int]]:
-        """Return (layers, heads) of each kind of attention: encoder, decoder and cross-attention."""
+        """Return (layers, heads) of each kind of attention that the model has; empty if it has none."""
         if self.architecture == "transformer":
             encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
@@ -154,7 +153,7 @@ class Model:
 
     @cached_property
     def longest(self) -> int:
-        """Return the maximum number of tokens for which the model has positions."""
+        """Return the maximum number of tokens for which the model has positions; `sys.maxsize` for no maximum."""
         return (
             sys.maxsize if self.positions != "learned" and self.architecture != "convolutional" else self.max_positions
         )
@@ -162,7 +161,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """Settings of loss, optimizer, learning rate schedule, validation and stopping."""
+    """Settings of batches, loss, optimizer, learning rate, validation, early stopping and checkpoints."""
 
     seed: int = about(1, "random seed of initial weights, shuffling and dropout", 0, 2**63 - 1)
     batch_tokens: int = _batch(8192, "source and target tokens in one update (the effective batch)", 1)
@@ -207,7 +206,7 @@ class Training:
     log_every: int = _updates(50, "updates between lines in metrics.jsonl", 1)
 
     def peak_rate(self, d_model: int) -> float:
-        """Return the learning rate at the end of warm-up, for a model of this width."""
+        """Return the learning rate at the end of warm-up; if none is set, the paper's for a model of this width."""
         return float(self.learning_rate or (d_model * self.warmup_steps) ** -0.5)
 
 
@@ -235,7 +234,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings; `settings.toml` in a run folder is this tree, resolved."""
+    """All settings; `settings.toml` in a run folder has a value for each, including defaults."""
 
     data: Data = Data()
     model: Model = Model()
@@ -249,7 +248,7 @@ TRANSFORMER_ONLY = ("heads", "d_key", "d_value", "d_ff", "activation", "norm", "
 
 
 def foreign(architecture: str) -> tuple[str, ...]:
-    """Return the model settings that do not apply to an architecture."""
+    """Return the model settings that have no effect with an architecture."""
     others = {
         "transformer": ("cell", "d_hidden", "source_reversed", "kernel"),
         "convolutional": (*TRANSFORMER_ONLY, "cell", "source_reversed"),
@@ -262,11 +261,11 @@ def foreign(architecture: str) -> tuple[str, ...]:
 
 
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
-"""Presets by name: overlays, each with a description and the name of the preset that it extends, if any."""
+"""Presets by name: settings by section, a description, and the name of the preset that it extends, if any."""
 
 
 def preset(name: str) -> dict[str, dict[str, Any]]:
-    """Return the overlay of a preset by name."""
+    """Return the settings of a preset by name, merged into those of the preset that it extends."""
     if name not in PRESETS:
         raise SettingError(f"unknown preset '{name}'. {nearest(name, PRESETS)}")
     own = PRESETS[name]
@@ -280,7 +279,7 @@ pattern may have 4,000 characters with a backslash before each. `tomllib` takes 
 
 
 def read_toml(path: Path) -> Overlay:
-    """Read the overlay in a TOML file."""
+    """Return the settings in a TOML file; raise an error if it is missing, too large or not TOML."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise SettingError(f"{path}: {path.stat().st_size:,} bytes are too many for settings")
@@ -315,7 +314,7 @@ def read_settings(folder: Path) -> Settings:
 
 
 def keys(*overlays: Overlay) -> set[str]:
-    """Return the settings that overlays contain: `{"model.d_model"}`."""
+    """Return the names of the settings that overlays contain: `{"model.d_model"}`."""
     return {f"{section}.{key}" for overlay in overlays for section, values in overlay.items() for key in values}
 
 
@@ -330,7 +329,8 @@ def resolve(*overlays: Overlay) -> Settings:
 
 
 def check_keys(*overlays: Overlay) -> Settings:
-    """Merge overlays and check each value, but not contradictions between values: others may still be added."""
+    """Merge overlays into the defaults and check each value, but not whether values contradict each other: overlays may
+    be added. A new tokenizer or architecture discards settings of earlier overlays that it does not use."""
     merged: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for overlay in overlays:
         for section, values in overlay.items():
@@ -399,7 +399,7 @@ def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> A
 
 
 def _check_together(settings: Settings) -> None:
-    """Raise an error if settings contradict each other, before anything is read or allocated."""
+    """Raise an error if settings contradict each other."""
     data, model = settings.data, settings.model
     _check_model(model)
     if model.longest <= data.max_length:
@@ -455,13 +455,12 @@ def _check_model(model: Model) -> None:
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000
-"""Maximum number of tokens of an output, which limits the table of positions; and of all hypotheses of a short text
-together, since a model that never ends an output extends each hypothesis to its limit.
-"""
+"""Maximum number of tokens that settings may allow for one output, which limits the table of positions; and for all
+hypotheses of a text of 8 tokens together, since a model that never ends an output extends each to its limit."""
 
 
 def check_decoding(decoding: Decoding) -> None:
-    """Raise an error if the beam is too wide, or if settings together allow endless outputs."""
+    """Raise an error if a value is out of range, or if outputs could exceed `MOST_OUTPUT` or `MOST_GROWN` tokens."""
     _build("decoding", Decoding, asdict(decoding))
     longest = decoding.max_ratio * (decoding.max_source + 8) + decoding.max_extra
     if longest > MOST_OUTPUT:

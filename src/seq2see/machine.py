@@ -1,4 +1,4 @@
-"""The machine that a process runs on: its cores, its memory, signals that request a stop, and determinism.
+"""Devices, memory and processes of the machine: worker processes, signals that request a stop, and ranks.
 
 Importing this module does not import torch, so that worker processes and `--help` start fast.
 """
@@ -98,11 +98,15 @@ CONTAINERS = [
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
 ]
-"""Files of Linux with the memory limit and memory use of a container, for cgroups version 2 and 1."""
+"""For cgroups version 2 and 1 of Linux: a folder, and the names of the files in it with the memory limit and the memory
+use of a container, in bytes.
+"""
 
 
 def keep_freed_memory() -> None:
-    """Ask the C library not to return freed memory to the system, which would have to zero it each time."""
+    """Ask glibc not to return freed memory to the system, which would have to zero it each time; do nothing with
+    another C library.
+    """
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
@@ -112,7 +116,9 @@ def keep_freed_memory() -> None:
 
 
 def free_memory() -> int:
-    """Return the number of bytes that this process can allocate without swapping, within the limit of its container."""
+    """Return the number of bytes that this process can allocate without swapping, within the limit of its container;
+    all memory of the machine where the system does not say what is free.
+    """
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -127,7 +133,9 @@ def free_memory() -> int:
 
 
 def check_memory(weights: int, device: "torch.device") -> None:
-    """Raise an error if the weights, their gradients and Adam's two moments do not fit into memory."""
+    """Raise an error if this many weights in float32, their gradients and Adam's two moments do not fit into free
+    memory.
+    """
     import torch
 
     needed = 16 * weights
@@ -148,7 +156,7 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 
 def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
-    """Return `work(tokens)`, called again with half as many tokens each time that memory runs out."""
+    """Return `work(tokens)`; if memory runs out, call it again with half of the tokens, unless it had fewer than 16."""
     import torch
 
     while True:
@@ -167,22 +175,22 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 # for whatever reason, they end.
 
 FEW: Final = 10
-"""Maximum number of blocks that `parallel_map` processes in its own process; starting other processes takes half a
-second.
-"""
+"""Default number of blocks up to which `parallel_map` starts no processes, since that takes half a second."""
 MOST: Final = 16
-"""Maximum number of processes of `parallel_map`; the process that reads the blocks cannot supply more."""
+"""Maximum number of worker processes of `parallel_map`; the process that reads the blocks cannot supply more."""
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use, which in a container is often lower than the machine's."""
+    """Return the number of cores that this process may run on (its CPU affinity); if unknown, all of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parallel_map(
     make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block], few: int = FEW
 ) -> Iterator[Result]:
-    """Return `map(make(*given), blocks)`, computed on all cores, with at most one block per core at a time.
+    """Yield the results of `map(make(*given), blocks)`, computed by one process per core, up to `MOST`.
+
+    Each process has at most one block at a time. With one core, or few blocks, all is computed in this process.
 
     Args:
         make: a function or class of a module that does not import torch; the processes import it by its name.
@@ -287,13 +295,13 @@ def serve() -> None:
 
 
 def framed(message: object) -> bytes:
-    """Return a pickled message, preceded by its length."""
+    """Return a pickled message, preceded by its length in 8 bytes."""
     packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return len(packed).to_bytes(8, "little") + packed
 
 
 def read(pipe: IO[bytes]) -> Any:
-    """Return the next message of a pipe."""
+    """Return the next message of a pipe that `framed` made; raise EOFError at its end."""
     size = int.from_bytes(pipe.read(8), "little")
     packed = pipe.read(size)
     if not size or len(packed) < size:
@@ -330,7 +338,9 @@ class Stop:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle signals if this is the main thread; signals that are already ignored (nohup) stay ignored."""
+        """Handle SIGINT, SIGTERM and SIGHUP in this context, if this is the main thread; signals that are already
+        ignored (nohup) stay ignored.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -345,13 +355,17 @@ class Stop:
                 signal.signal(number, handler)
 
     def pass_on(self, number: int) -> None:
-        """Behave as if this process had received a signal that another process got; called from another thread."""
+        """Behave as if this process had received a signal that another process got; called from another thread. Nothing
+        happens outside of `listening`, or if a stop was already requested.
+        """
         if self._listens and not self.asked():
             _thread.interrupt_main(signal.Signals(number))
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise `Stopped` as soon as a stop is requested; for work without side effects, such as a validation."""
+        """Raise `Stopped` in this context as soon as a stop is requested, or if it was before; for work without side
+        effects, such as a validation.
+        """
         self._at_once = True
         try:
             if self.asked():
@@ -374,13 +388,13 @@ class Stop:
 
 
 class Group:
-    """The processes that train one model together. This class is a group of one; `distributed.ranks` has
+    """The processes that train one model together, called ranks. This class is a group of one; `distributed.ranks` has
     larger ones.
     """
 
     rank = 0
     world = 1
-    """Number of processes in the group; each of them is a rank."""
+    """Number of ranks."""
     patience = 0
     """Seconds to wait for the lock of a run folder if another process holds it."""
     echo = 0.0
@@ -397,7 +411,9 @@ class Group:
         return self.world == 1
 
     def first_does(self, work: Callable[[], Any]) -> Any:
-        """Call `work` on the first rank and return its result (JSON) on every rank; the others wait for it."""
+        """Call `work` on the first rank and return its result, which must be JSON, on every rank; the other ranks
+        wait.
+        """
         return work()
 
     def barrier(self) -> None:
@@ -407,17 +423,17 @@ class Group:
         self.first_does(lambda: None)
 
     def after_first(self, work: Callable[[], Result]) -> Result:
-        """Call `work` on the first rank, then on the others, which find the files that the first has written."""
+        """Call `work` on the first rank, then on the other ranks, which find the files that the first has written."""
         found = [work()] if self.is_first else []
         self.barrier()
         return found[0] if found else work()
 
     def from_all(self, value: Any) -> list[Any]:
-        """Return the values (JSON) of all ranks on every rank."""
+        """Return the values that the ranks pass, which must be JSON, in the order of the ranks; on every rank."""
         return [value]
 
     def largest(self, number: float) -> float:
-        """Return the largest of the numbers of all ranks."""
+        """Return the largest of the numbers that the ranks pass, on every rank."""
         return number
 
     def all_or_none(self, stop: Stop | None = None) -> AbstractContextManager[None]:
@@ -436,17 +452,19 @@ class Group:
         return contextlib.nullcontext()
 
     def sum_gradients(self, weights: Iterable[Any]) -> None:
-        """Replace the gradients on every rank by their sum over all ranks, bit-identical on all of them."""
+        """Replace the gradients of `weights` on every rank by their sum over all ranks, bit-identical on all of
+        them.
+        """
 
     def sum_up(self, numbers: Any) -> None:
-        """Replace a tensor by the sum of the tensors of all ranks."""
+        """Replace a tensor by the sum over all ranks of the tensors that they pass."""
 
     def take_from_first(self, tensors: Iterable[Any]) -> None:
         """Replace tensors by those of the first rank."""
 
     def throw_dice(self, seed: int, step: int) -> None:
-        """Seed the random numbers of each rank from seed and step; no state is stored, so the number of ranks may
-        change on resume.
+        """Seed torch's random numbers from seed, step and rank: no state is stored, so the number of ranks may change
+        on resume. A group of one does nothing.
         """
 
 

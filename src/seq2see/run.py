@@ -43,13 +43,13 @@ EngineName = Literal["auto", "torch", "ctranslate2"]
 
 
 class Run:
-    """A trained model in its folder."""
+    """A trained model in its run folder, to translate with, to look into and to evaluate."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest = storage.read_manifest(self.folder)
         self.watch: Watch = notebook.watch()
-        """Callback for the progress of slow computations: `watch("leaving out input tokens", 12, 60)`."""
+        """Callback for progress: `watch("leaving out input tokens", 12, 60)` means 12 of 60 steps."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
@@ -74,17 +74,19 @@ class Run:
 
     @property
     def languages(self) -> Sides:
-        """Return the languages of source and target, if they are known."""
+        """Return the languages of source and target that the run names (`en`); None for one that is not known."""
         return Sides(**self.manifest.get("languages", {}))
 
     @property
     def tags(self) -> list[str]:
-        """Return the target languages that a source can request, if the run was trained with `--tag`; else none."""
+        """Return the codes of the target languages that a source can request; empty if the run has no language tags."""
         return self.settings.data.tags.split()
 
     def tagged(self, lines: Sequence[str], to: str | None = None) -> list[str]:
-        """Add a language tag to lines that have none; raise an error if the run has several languages and none is
-        given.
+        """Put the language tag of `to` in front of lines that have no tag; blank lines stay as they are.
+
+        Without `to`, a run with one tag uses that, a run without tags returns the lines unchanged, and a run with
+        several tags raises an error unless every line has one.
         """
         known = self.tags
         if to is not None and not known:
@@ -103,7 +105,7 @@ class Run:
 
     @cached_property
     def bundle(self) -> Bundle:
-        """Return the model with its settings and tokenizers, in torch, on the GPU if there is one."""
+        """Return the PyTorch model with its settings and tokenizers, on the GPU if there is one."""
         return bundle.load(self.folder, machine.pick_device())
 
     @property
@@ -112,7 +114,7 @@ class Run:
         return self.bundle.model
 
     def _is_recorded(self) -> bool:
-        """Return whether activations of the model are recorded or changed by hooks."""
+        """Return whether the model is loaded and has forward hooks, which record or change its activations."""
         if "bundle" not in self.__dict__:  # not loaded yet, and torch may not be installed
             return False
         from seq2see.decoding.torch_engine import has_hooks
@@ -120,7 +122,7 @@ class Run:
         return has_hooks(self.model)
 
     def _is_unseen(self, engine: Engine) -> bool:
-        """Return whether an engine computes without the model's hooks, so that nothing would be recorded."""
+        """Return whether an engine calls no hooks of `model`: CTranslate2, or one with a copy that has no hooks."""
         from seq2see.decoding.torch_engine import has_hooks
 
         own = getattr(engine, "model", None)
@@ -129,13 +131,12 @@ class Run:
         return own is not self.model and not has_hooks(own)
 
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
-        """Return an engine to translate with.
+        """Return the engine that runs the model, PyTorch or CTranslate2.
 
         Args:
-            name: "torch", "ctranslate2", or "auto": ctranslate2 on a CPU if it can run the model, else torch, also
-                while activations are recorded (`capture`); always ctranslate2 if torch is not installed.
-            precision: float32, int8, or bfloat16 with torch on a GPU; if not given, float32 for torch, int8 for
-                ctranslate2.
+            name: "torch", "ctranslate2" or "auto". "auto" is ctranslate2 if there is no GPU, CTranslate2 can run the
+                model, and the model has no hooks (`capture`), or if torch is not installed; else torch.
+            precision: float32 (default of torch), int8 (default of ctranslate2), or bfloat16 with torch on a GPU.
         """
         if name not in get_args(EngineName):
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
@@ -157,7 +158,7 @@ class Run:
         return TorchEngine(self.model, choose, precision)
 
     def sampler(self, choose: "Choose", precision: str = "float32") -> Engine:
-        """Return an engine that samples its tokens (`decoding.search.sampling`)."""
+        """Return a PyTorch engine that chooses each token by `choose`, for instance `decoding.search.sampling()`."""
         return self._torch_engine(precision, choose)
 
     def translate(
@@ -184,9 +185,10 @@ class Run:
         to: str | None = None,
         glossary: Glossary | None = None,
     ) -> list[Result]:
-        """Return translations with scores and tokens.
+        """Return up to `n_best` translations of each line, with scores and tokens.
 
         Args:
+            prefixes: the beginning that each translation must have.
             engine: the result of `engine()` or `sampler()`; by default `engine()`.
             to: the target language, one of `tags`.
             glossary: terms whose translations are enforced; a line without terms is translated as without a glossary.
@@ -213,7 +215,7 @@ class Run:
 
     @cached_property
     def text_options(self) -> "Options":
-        """Return the options by which `translate_text` splits documents: language, maximum length, stand-ins."""
+        """Return the options by which `translate_text` splits documents and replaces placeholders."""
         from seq2see.decoding import running_text
 
         return running_text.options(self.settings, self.tokenizers, self.languages, lambda: self.validation_pairs)
@@ -227,7 +229,7 @@ class Run:
         engine: Engine | None = None,
         glossary: Glossary | None = None,
     ) -> "Joined":
-        """Translate the sentences of a document; spaces, tags and placeholders between and inside them are kept.
+        """Translate the sentences of a document; the spaces between them, tags and placeholders are kept.
 
         `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` says how it was made.
 
@@ -246,7 +248,7 @@ class Run:
         )
 
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
-        """Return the inside of one translation (or of `target`), as arrays with token labels."""
+        """Return attention, vectors and probabilities of the model for a sentence and its translation (or `target`)."""
         from seq2see.lens import answers
 
         method = self.alignment_method if self.settings.model.attention else None
@@ -260,13 +262,13 @@ class Run:
     def compare_looks(
         self, other: "Run", sentence: str, to: str | None = None, target: str | None = None
     ) -> "SideBySide":
-        """Return the comparison of this run and another on one sentence (or on the forced translation `target`)."""
+        """Compare this run with another on one sentence; if `target` is given, both use it as the translation."""
         from seq2see.look import beside
 
         return beside.compare(self, other, sentence, to, target)
 
     def attention_history(self) -> "AttentionHistory":
-        """Return the attention of fixed validation pairs at the validations of the training, as arrays."""
+        """Return the attention weights of one or two validation pairs, as recorded at validations during training."""
         from seq2see.lens import history
 
         self.need_attention("attention during training")
@@ -284,8 +286,8 @@ class Run:
     def importance(
         self, sentence: str, to: str | None = None, target: str | None = None, steps: int = 0
     ) -> "Importance":
-        """Return how much each output token depends on each input token: by gradient, by leaving it out, and if
-        `steps` (for instance 50) is above 0, by integrated gradients at this number of points."""
+        """Return how much each output token depends on each input token: by gradient times input, by leaving the input
+        token out, and if `steps` (for instance 50) is above 0, by integrated gradients at this number of points."""
         from seq2see.lens import alignment
 
         return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch, steps)
@@ -293,13 +295,13 @@ class Run:
     def sublayer(
         self, sentence: str, place: Place = "encoder", layer: int = 0, to: str | None = None, target: str | None = None
     ) -> "Sublayer":
-        """Return all tensors of one attention sub-layer in a translation: scores, weights, heads, W_O, sum and norm."""
+        """Return scores, weights, outputs of heads and further tensors of one attention sub-layer of a Transformer."""
         from seq2see.lens import sublayers
 
         return sublayers.sublayer(self.bundle, self.read(sentence, to, target), place, layer)
 
     def word_in_contexts(self, word: str, first: str, second: str, to: str | None = None) -> "WordInContexts":
-        """Compare one word in two sentences: where it attends, and how similar its vectors are in each layer."""
+        """Compare a word in two sentences: where it attends in the encoder, and how similar its vectors are."""
         from seq2see.lens import sublayers
 
         return sublayers.word_in_contexts(word, self.look(first, to), self.look(second, to))
@@ -322,12 +324,12 @@ class Run:
         output for the month. `run.patch(sentence, name, value=vector, add=True)` steers the model: it adds a vector.
 
         Args:
-            name: a point inside the model, as `capture` names it; by default the output of the encoder.
+            name: which activations, as `capture` names them; by default the output of the encoder.
             donor: the sentence whose activations are used.
-            tokens: the positions to change: a part of the source (at points of the decoder: of the translation), or
-                numbers of tokens from 0; by default all.
+            tokens: the positions to change: a part of the source text (if `name` is in the decoder, of the
+                translation), or numbers of tokens from 0; by default all.
             donor_tokens: the same number of positions in the donor; by default the same numbers as `tokens`.
-            value: numbers to use instead of a donor: a row for each token, or one for all; 0 switches them off.
+            value: numbers to use instead of a donor: a vector for each token, or one for all; 0 sets all to zero.
             add: add to the activations instead of replacing them.
         """
         from seq2see.lens import intervention
@@ -337,7 +339,7 @@ class Run:
         return intervention.patch(self.bundle, self.read(sentence, to), change)
 
     def contrast(self, sentence: str, that: str, this: str | None = None, to: str | None = None) -> "Contrast":
-        """Return why the model prefers its translation (or `this`) to `that`, where the two first differ."""
+        """Return why the model prefers its translation (or `this`) to `that`, at the first token where they differ."""
         from seq2see.lens import intervention
 
         one, other = (self.read(sentence, to, target) for target in (this, that))
@@ -345,9 +347,7 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """Return the metric for translations: that by which the best checkpoint was chosen, or BLEU if that was the
-        loss.
-        """
+        """Return the metric by which the best checkpoint was chosen; BLEU if that was the loss."""
         chosen = self.settings.training.metric
         return "bleu" if chosen == "loss" else chosen
 
@@ -361,7 +361,7 @@ class Run:
         """Measure loss, score and changed translations without each head, or without each of `groups` of heads.
 
         Args:
-            pairs: as for `evaluate`. All are translated once for each head: a hundred are enough.
+            pairs: as for `evaluate`. All are translated once for each head or group: a hundred are enough.
             metric: one of those of `evaluate`; by default `self.metric`.
             to: the target language, one of `tags`; by default that of each pair.
         """
@@ -383,9 +383,9 @@ class Run:
         """Remove heads one after the other, the least important first, and measure loss and score.
 
         Args:
-            pairs: as for `evaluate`, half of them to rank the heads; the first 200 validation pairs if not given.
-            seed, orders: of random orders, with which that of importance is compared, and how many there are.
-            points: most points of a curve, each of which translates half of the pairs once.
+            pairs: as for `evaluate`; by default the first 200 validation pairs. Half rank the heads, half measure.
+            seed, orders: random seed and number of the random orders in which heads are also removed, for comparison.
+            points: maximum number of measurements in an order; each translates half of the pairs once.
         """
         from seq2see.lens import pruning
 
@@ -396,14 +396,14 @@ class Run:
         return pruning.prune(self.bundle, chosen, score, name, plan, self.watch)
 
     def head_statistics(self, pairs: GivenPairs, to: str | None = None) -> "Statistics":
-        """Return statistics of where each head attends, such as its mean distance. Pairs are as for `evaluate`."""
+        """Return statistics of where each head attends, such as the mean distance. Pairs are as for `evaluate`."""
         from seq2see.lens import heads
 
         self.need_attention("heads")
         return heads.statistics(self.bundle, self._pairs(pairs, to), self.watch)
 
     def _pairs(self, given: GivenPairs, to: str | None = None) -> list[Pair]:
-        """Return pairs; if the run has several languages, each source begins with the tag of `to` or of its target."""
+        """Return pairs; if the run has language tags, each source gets the tag of `to`, else of its pair's language."""
         if isinstance(given, str | Path):
             from seq2see.text import corpora
 
@@ -414,7 +414,7 @@ class Run:
         return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
 
     def need_attention(self, what: str) -> None:
-        """Raise an error if the model has no attention; `what` is what needs it."""
+        """Raise an error if the model has no attention; `what` is the feature that needs it, for the message."""
         if not self.settings.model.attention:
             kind = self.settings.model.architecture
             raise SettingError(
@@ -423,13 +423,13 @@ class Run:
 
     @property
     def validation_pairs(self) -> list[Pair]:
-        """Return the validation set; empty if its file was deleted."""
+        """Return the validation set; empty if the run folder has no `validation.jsonl`."""
         path = self.folder / "validation.jsonl"
         return list(Pairs(path)) if path.exists() else []
 
     @cached_property
     def examples(self) -> list[str]:
-        """Return a few sources of the validation set for trying out the model."""
+        """Return up to four sources of the validation set for trying out the model."""
         try:
             return usual_sources(self.validation_pairs)
         except SeqError:  # a damaged file is no reason not to serve
@@ -437,8 +437,8 @@ class Run:
 
     @cached_property
     def alignment_method(self) -> "Method":
-        """Return the method of alignment: by the head that was trained for it, or by heads chosen on the validation
-        set; it is stored in the manifest.
+        """Return the method that aligns tokens: the one in the manifest, else the head that was trained to align, else
+        heads chosen on the validation set, which are stored in the manifest if there are enough pairs to measure them.
         """
         from seq2see.lens import alignment
 
@@ -452,14 +452,14 @@ class Run:
         return method
 
     def keep_fact(self, name: str, fact: dict[str, Any]) -> None:
-        """Store a computed fact in the manifest; in a read-only folder it is computed again next time."""
+        """Store a computed fact in the manifest; if the folder cannot be written to, only in memory."""
         self.manifest[name] = fact
         with contextlib.suppress(RunError):  # a read-only folder, a full disk
             facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
             storage.write_manifest(self.folder, facts | {name: fact})
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
-        """Return alignments of the translations that `search` found; spans refer to characters of `lines`."""
+        """Return the alignments of each line's translations in `results`; source spans are characters of `lines`."""
         from seq2see.lens import alignment
 
         tagged = self.tagged(lines, to)
@@ -482,7 +482,7 @@ class Run:
                 further references after the target, or `Pair`.
             n_best: if above 1, also score whether a reference is among this many hypotheses.
             tokenize: the tokenizer of BLEU, one of `metrics.TOKENIZERS`.
-            unit: what the error rate counts; by default `error_unit`.
+            unit: what the error rate counts, `symbols` or `characters`; by default as the target tokenizer suggests.
             to: the target language, one of `tags`; by default that of each pair.
         """
         metrics.check_tokenizer(tokenize)

@@ -29,8 +29,8 @@ MOST_TEXT = 256 * 2**20
 of a run take a few megabytes.
 """
 PERMANENT = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-"""Numbers of disk errors that would occur again if the command were repeated, so that they are not reported as
-temporary.
+"""`errno` values of disk errors that would occur again if the command were repeated; other disk errors are reported as
+temporary (`PassingError`).
 """
 
 
@@ -51,7 +51,8 @@ REPEAT = "repeat the command"
 def replacing(path: Path, then: str = RESUME) -> Iterator[Path]:
     """Yield a temporary path to write to; at the end it is synced and renamed to `path`.
 
-    A symbolic link at `path` is replaced by the file; its target is not changed.
+    After an error, the temporary file is deleted, and `path` is as it was. A symbolic link at `path` is replaced by the
+    file; its target is not changed.
 
     Args:
         then: what the user should do once a problem with the disk is solved, as the end of the error message.
@@ -85,7 +86,9 @@ def output(path: Path) -> Iterator[Path]:
 
 
 def _is_device(path: Path) -> bool:
-    """Return whether a path is a device or a pipe, or refers to an open file of a process (`/dev/fd/3`)."""
+    """Return whether a path is neither a file nor a folder (a device, a pipe), or is a name in `/dev` or `/proc`, such
+    as an open file of a process (`/dev/fd/3`).
+    """
     parent = os.path.realpath(path.parent)
     if parent == "/dev" or parent.startswith("/proc/"):
         return True
@@ -98,7 +101,9 @@ def _is_device(path: Path) -> bool:
 
 @contextlib.contextmanager
 def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
-    """Convert disk errors while `path` is written into an error of one line that says what the user can do."""
+    """Convert disk errors while `path` is written into a `RunError` of one line that says what the user can do; into a
+    `PassingError` if the problem may be temporary.
+    """
     from safetensors import SafetensorError
 
     try:
@@ -139,7 +144,7 @@ def sync_all(folder: Path) -> None:
 
 
 def create(path: Path) -> BinaryIO:
-    """Create an empty file for writing; an existing file, link or pipe of this name is removed first, not
+    """Create an empty file for reading and writing; an existing file, link or pipe of this name is removed first, not
     written to.
     """
     path.unlink(missing_ok=True)
@@ -147,7 +152,9 @@ def create(path: Path) -> BinaryIO:
 
 
 def extend(path: Path) -> BinaryIO:
-    """Open a file for reading and appending; create it if it does not exist."""
+    """Open a file for reading and appending; create it if it does not exist. A symbolic link, or anything else that is
+    not a file, raises an error.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(path, flags, 0o666)
@@ -162,7 +169,7 @@ def extend(path: Path) -> BinaryIO:
 
 
 def own_folder(path: Path, within: Path | None = None) -> Path:
-    """Create a folder if it does not exist; raise an error if it is a symbolic link.
+    """Create a folder if it does not exist; raise an error if it is a symbolic link or not a folder.
 
     Args:
         within: a folder that the user chose, which may be a link; all names of `path` below it are checked. By default
@@ -201,7 +208,7 @@ def _refuse(path: Path, what: str) -> NoReturn:
 
 
 class LinkError(RunError):
-    """A symbolic link, or something else that is neither a file nor a folder, has a name that seq2see itself uses."""
+    """A symbolic link, or something of another type than expected, has a name that seq2see itself uses."""
 
 
 def remove(path: Path) -> None:
@@ -220,7 +227,8 @@ def remove(path: Path) -> None:
 def locked(folder: Path, shared: bool = False) -> Iterator[bool]:
     """Lock a folder, and wait while another process holds the lock.
 
-    The system releases the lock when the process ends, however it ends. Yields whether the file system supports locks.
+    The system releases the lock when the process ends, however it ends. Yields True; or False, without a lock, on
+    Windows and on file systems that have no locks.
 
     Args:
         shared: allow other shared locks, and exclude only exclusive ones.
@@ -244,7 +252,9 @@ def locked(folder: Path, shared: bool = False) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
-    """Lock a folder for one training; the system releases the lock when the process ends, however it ends.
+    """Lock a folder so that one process at a time writes to it; raise an error if another one holds the lock.
+
+    The system releases the lock when the process ends, however it ends.
 
     Args:
         patience: seconds to wait for another process to release the lock.
@@ -283,7 +293,7 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the contents of a JSON file; raise a ValueError if it is not JSON or is implausibly large."""
+    """Return the contents of a JSON file; raise a ValueError if it is not JSON or larger than `MOST_TEXT` bytes."""
     if path.stat().st_size > MOST_TEXT:
         raise ValueError(f"{path.stat().st_size:,} bytes are too many")
     try:
@@ -293,8 +303,8 @@ def read_json(path: Path) -> Any:
 
 
 def refuse_tricks(folder: Path) -> None:
-    """Raise an error if a run folder contains a link out of it, or a pipe, which might block forever when it
-    is read.
+    """Raise an error if a run folder contains a link out of it, or something that is neither a file nor a folder, such
+    as a pipe, which might block forever when it is read.
     """
     home = os.path.realpath(folder)
     for place, folders, files in os.walk(home):
@@ -334,7 +344,9 @@ FACTS: dict[str, Callable[[Any], bool]] = {
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a run; raise an error if the folder is not a run folder or not safe to read."""
+    """Return the manifest of a run; raise an error if the folder is not a run folder, is damaged, is of a newer format,
+    or contains links or pipes that are not safe to read.
+    """
     path = folder / "manifest.json"
     if not folder.is_dir():
         raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
@@ -357,7 +369,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Replace the manifest atomically."""
+    """Replace the manifest atomically by `facts`, with the format and its version added."""
     write_text(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
 
 
@@ -372,9 +384,14 @@ attempt.
 
 @contextlib.contextmanager
 def held(folder: Path, patience: int = 0) -> Iterator[None]:
-    """Lock a folder for one training, even if it does not exist yet; the lock moves into the new run folder.
+    """Lock a run folder for one training; if it does not exist, lock the folder beside it in which `made` makes the
+    run.
 
-    `patience` is that of `sole_writer`.
+    That folder, with its lock, becomes the run folder. After an error, the folders that this function created are
+    removed.
+
+    Args:
+        patience: seconds to wait for another process to release the lock.
     """
     place, beside = _place(folder), _workplace(folder)
     refuse_link(beside)  # before the corpus is read, which takes long
@@ -395,9 +412,9 @@ def held(folder: Path, patience: int = 0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def made(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder in which to make a run; it replaces `folder` when the run is complete.
+    """Yield an empty folder in which to make a run; at the end, its contents replace those of `folder`.
 
-    Only then are the previous contents of `folder` deleted.
+    If an error is raised before that, the new folder is deleted, and `folder` keeps its contents.
     """
     beside = _workplace(folder)
     own_folder(beside)
