@@ -1,4 +1,5 @@
 """Several processes that work together: everything that depends on torchrun.
 
-Training, evaluation and translation call the functions of `ranks`, which do nothing if there is only one process.
+Training, evaluation and translation join the group of processes with `ranks.joined`. Without torchrun it is a group of
+one, which communicates with nobody.
 """

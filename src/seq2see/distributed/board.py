@@ -16,10 +16,10 @@ from seq2see.errors import LostError, PassingError, RunError
 from seq2see.machine import Stop
 
 TIMEOUT = timedelta(seconds=45)
-"""Maximum time that ranks wait for each other in one collective, and for a heartbeat elsewhere. A rank that dies on
-this machine is noticed at once, by torchrun and by its closed connections. A rank that hangs, or whose machine is
-unreachable, is noticed only by this limit, which ends the others within a minute. The limit can be short because a step
-takes about a second, all ranks have equal work in it, and no rank waits for a disk during it.
+"""Maximum time that ranks wait for each other in one collective, for a heartbeat elsewhere, and for a reply of the
+store. A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. A rank that
+hangs, or whose machine is unreachable, is noticed only by this limit, which ends the others within a minute. The limit
+can be short because a step takes about a second, all ranks have equal work in it, and none waits for a disk.
 """
 BEATS = 45
 """Number of heartbeats that each rank sends in the time `TIMEOUT`."""
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Board:
-    """A store shared by the ranks of one group, in which each rank sees that the others are alive."""
+    """A store that the ranks of one group share: they send heartbeats to it, and wait for each other (`meet`)."""
 
     def __init__(self, rank: int, world: int, store: Any) -> None:
         self.rank, self.world, self._store = rank, world, store
@@ -38,7 +38,7 @@ class Board:
         self._heart.start()
 
     def _live(self) -> None:
-        """Send heartbeats in a thread; during work that may be aborted, also pass requests to stop between ranks."""
+        """Send heartbeats until `leave`; inside `leaving_together`, also pass requests to stop between the ranks."""
         store = self._store.clone()  # a connection of its own, which nobody keeps waiting
         with contextlib.suppress(RuntimeError):  # the board is lost: who looks at it will find out
             while not self._left.wait(TIMEOUT.total_seconds() / BEATS):
@@ -54,7 +54,8 @@ class Board:
     def meet(self) -> None:
         """Wait until all ranks have called this; a rank may take any time as long as it sends heartbeats.
 
-        The first rank watches all others, and they watch the first.
+        The first rank watches all others, and they watch the first. Raise an error if a rank has failed, or a watched
+        one has sent no heartbeat for `TIMEOUT`.
         """
         self._meetings += 1
         name = f"meeting {self._meetings}"
@@ -80,7 +81,9 @@ class Board:
                 raise lost(f"process {silent} hangs")
 
     def _ask(self, question: Callable[[], Result], patience: float | None = None) -> Result:
-        """Return the result of a request to the shared store; raise an error if its machine does not answer in time."""
+        """Return the result of a request to the store; raise an error if the request fails or takes longer than
+        `patience` seconds, by default `TIMEOUT`.
+        """
         from concurrent.futures import Future  # late: `--help` need not wait for it
 
         answer: Future[Result] = Future()
@@ -101,7 +104,7 @@ class Board:
 
     @contextlib.contextmanager
     def leaving_together(self, stop: Stop) -> Iterator[None]:
-        """Context for work and the barrier after it: if one rank is asked to stop, all ranks stop."""
+        """Context for work and the call of `meet` after it: if one rank is asked to stop, all ranks are."""
         self._may_stop = stop, f"stop before {self._meetings + 1}"
         try:
             yield
@@ -109,7 +112,7 @@ class Board:
             self._may_stop = None
 
     def fail(self, problem: BaseException) -> None:
-        """Report a failure to the waiting ranks, if the store can still be reached."""
+        """Tell the ranks that wait in `meet` that this rank has failed, if the store can still be reached."""
         how = "passing" if isinstance(problem, PassingError) else "for good"
         with contextlib.suppress(PassingError):
             self._ask(lambda: self._store.set("failed", how), patience=2.0)
@@ -120,16 +123,16 @@ class Board:
 
 
 def _pause(began: float) -> None:
-    """Sleep between two reads of the store, for a tenth of the time waited so far, at most a second."""
+    """Sleep between two reads of the store: about a tenth of the time since `began`, at most a second."""
     time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))
 
 
 def find_each_other(board: Any, number: int, count: int) -> str:
     """Wait until all ranks have started, however long that takes; return a name for this start of the group.
 
-    After a restart the store may still contain old entries, so a rank trusts only a reply to itself: each rank stores a
-    random word, the first rank replies to every word with its own, and a rank that gets the reply confirms it. The word
-    of the first rank is the name.
+    After a restart the store `board` may still contain old entries, so a rank trusts only a reply to itself: each rank
+    stores a random word, the first rank replies to every word with its own, and a rank that gets the reply confirms it.
+    The word of the first rank is the name.
     """
     word, began = secrets.token_hex(8), time.monotonic()
     if number == 0:
@@ -157,5 +160,5 @@ def lost(why: str) -> LostError:
 
 
 def shortly(problem: Exception) -> str:
-    """Return the first sentence of an error, without the source location of the library before it."""
+    """Return the first sentence of an error's message, without the library's source location before it."""
     return re.sub(r"^\[\S*\] ", "", str(problem).partition("\n")[0]).partition(". ")[0].rstrip(".")

@@ -1,8 +1,9 @@
-"""Many processes, one training: everything that depends on torchrun and torch.distributed.
+"""Many processes for one training, evaluation or translation: all that depends on torchrun and torch.distributed.
 
-`torchrun` starts the same command many times and tells each its *rank*. All ranks have the same weights and plan the
-same batches; each computes gradients for its share of a batch, and the gradients are summed. The first rank, 0, is the
-only one that writes files and prints. Without torchrun there is one rank, `processes.ALONE`.
+`torchrun` starts the same command many times and tells each its *rank*. In training, all ranks have the same weights
+and plan the same batches; each computes gradients for its share of a batch, and the gradients are summed. The first
+rank, 0, is the only one that writes files and prints, except errors (`may_speak`). Without torchrun there is one rank,
+`machine.ALONE`.
 
 Ranks wait for each other in two ways. In updates, where all have equal work, they meet in a collective of
 torch.distributed, and a rank that keeps the others waiting for longer than `board.TIMEOUT` counts as lost. Where one
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START_TIMEOUT = timedelta(minutes=10)
-"""Maximum time until all processes of torchrun have connected; some may have to read PyTorch from a slow disk first."""
+"""Maximum time to connect to the shared store and, where the first rank hosts it, until all ranks have connected; some
+may have to read PyTorch from a slow disk first.
+"""
 BUCKET_NUMBERS = 25_000_000
-"""Maximum number of gradient elements that one all-reduce sums over the ranks: 100 MB in float32, enough for full
-throughput without a copy of all gradients.
+"""Number of gradient elements up to which tensors share one all-reduce: 100 MB in float32, enough for full throughput
+without a copy of all gradients.
 """
 
 
 class _MemoryHereError(OnlyHereError, PassingError):
-    """Memory ran out on one machine; a repetition may succeed."""
+    """Memory ran out in this process, which reports it itself; a repetition may succeed."""
 
 
 _stores: list[Any] = []
-"""Stores of torch.distributed; they are referenced until the process ends, since it may be the process that serves
-them.
-"""
+"""Stores of torch.distributed, kept until this process ends, since it may host them for the other processes."""
 
 
 def from_torchrun() -> tuple[int, int]:
@@ -57,14 +58,14 @@ def from_torchrun() -> tuple[int, int]:
 def may_speak(problem: Exception) -> bool:
     """Return whether this process prints an error: the first rank does, and others only errors of their own machine.
 
-    If a process was lost, it may be the first, so the second rank prints as well.
+    If a process was lost (`LostError`), it may be the first, so the second rank prints as well.
     """
     speakers = ("0", "1") if isinstance(problem, LostError) else ("0",)
     return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") in speakers
 
 
 def check_restarts(resume: bool, force: bool) -> None:
-    """Raise an error for options that would do harm when torchrun restarts the same command."""
+    """Under torchrun, raise an error for --force and, if it restarts failed commands, for a missing --resume."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     if force:
@@ -80,7 +81,9 @@ def check_restarts(resume: bool, force: bool) -> None:
 
 @contextlib.contextmanager
 def joined() -> Iterator[Group]:
-    """Join the other processes that torchrun started and yield the group; without torchrun, a group of one."""
+    """Join the other processes that torchrun started and yield the group; without torchrun, a group of one. Inside
+    another `joined`, the same group is yielded.
+    """
     global _joined
     number, count = from_torchrun()
     if count == 1 or _joined is not None:
@@ -129,7 +132,7 @@ def _start(number: int, count: int) -> Board:
 
 
 def choose_gpu(gpus: int) -> None:
-    """Select the GPU whose number is that of this process on its machine."""
+    """Select the GPU with the number of this process on its machine; raise an error if there are fewer GPUs."""
     import torch
 
     number, count = (
@@ -149,7 +152,7 @@ def _stop() -> None:
 
 @contextlib.contextmanager
 def _with_all() -> Iterator[None]:
-    """Report a failure of a collective in this context as the loss of another rank."""
+    """Convert a RuntimeError of a collective into the error that another rank was lost."""
     try:
         yield
     except RuntimeError as problem:
@@ -157,13 +160,12 @@ def _with_all() -> Iterator[None]:
 
 
 class Ranks(Group):
-    """The processes that torchrun started for one training."""
+    """The group of all processes that torchrun started."""
 
     patience = 120
+    """Seconds to wait for the lock of a run folder, which a lost machine may still hold on a shared disk."""
     echo = 2.0
-    """Seconds within which a repeated signal counts as the same one, see `Group.echo`. (`patience` is two minutes
-    because a lost machine may still hold the lock of the run folder on a shared disk.)
-    """
+    """Seconds within which a repeated signal counts as the same one: torchrun may forward it as well."""
 
     def __init__(self, rank: int, world: int, board: Board) -> None:
         self.rank, self.world, self._board = rank, world, board

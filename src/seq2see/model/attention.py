@@ -1,8 +1,8 @@
 """Scaled dot-product attention, masks and multi-head attention (paper, section 3.2).
 
 Read `scaled_dot_product_attention` first: it is the whole idea in four lines. `attend` computes the same with PyTorch's
-fused kernel, and uses the written-out form while its tensors are recorded. Masks are called `keep`: true means *may be
-attended to*.
+fused kernel, and uses the written-out form while a forward hook records its tensors. Masks are called `keep`: true
+means *may be attended to*.
 """
 
 import math
@@ -21,7 +21,9 @@ from seq2see.model.state import FixedPast, Past
 def scaled_dot_product_attention(
     query_LK: Tensor, key_MK: Tensor, value_MK: Tensor, keep_LM: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return softmax(Q K^T / sqrt(d_k)) V, and the weights (equation 1). L and M may have any leading dimensions.
+    """Return softmax(Q K^T / sqrt(d_k)) V, and the weights (equation 1), which are 0 where `keep_LM` is false.
+
+    All tensors may have leading dimensions, such as batch and heads.
 
     >>> key = torch.tensor([[10.0, 0, 0], [0, 10, 0], [0, 0, 10], [0, 0, 10]])
     >>> value = torch.tensor([[1.0, 0], [10, 0], [100, 5], [1000, 6]])
@@ -40,7 +42,7 @@ def scaled_dot_product_attention(
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None) -> None:
-    """Raise a ValueError that names all shapes if query, key, value and mask do not fit each other."""
+    """Raise a ValueError if query, key, value and mask do not fit each other, or the mask is not boolean."""
     leading = _broadcast(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     if leading is None or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
@@ -81,7 +83,8 @@ def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
 def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
     """Return a look-ahead mask B1TT: position t may attend to positions up to t that are not padding (section 3.2.3).
 
-    The decoder asks for the same with `Reach(causal=True)`, for which fused kernels need no mask tensor.
+    The decoder uses `Reach(causal=True)` instead, for which fused kernels need no mask tensor: padding is at the end,
+    so that no token can attend to it.
     """
     T = tokens_BT.shape[-1]
     past_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
@@ -89,7 +92,7 @@ def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
 
 
 def keep_unless(hidden: Tensor) -> Tensor:
-    """Return the `keep` mask of a mask in which 1 (or true) means *hidden*, as in Keras tutorials.
+    """Return the `keep` mask (true means visible) of a mask in which 1 or true means *hidden*, as in Keras tutorials.
 
     >>> keep_unless(torch.tensor([[0.0, 0.0, 1.0]]))  # create_padding_mask of [[1, 21, 0]]
     tensor([[ True,  True, False]])
@@ -111,7 +114,9 @@ def attend(
     reach: Reach = EVERYWHERE,
     inside: RecordingPoint | None = None,
 ) -> Tensor:
-    """Compute attention over padded sequences with the fused kernel, or written out while `inside` is recorded."""
+    """Compute attention over padded sequences with PyTorch's fused kernel. While `inside` has forward hooks, compute it
+    written out, so that they receive the attention weights and may replace them.
+    """
     recorded = inside is not None and bool(inside._forward_hooks)
     keep, causal = reach.mask, reach.causal
     if causal and (recorded or keep is not None):  # the kernel takes a mask or a triangle, not both
@@ -158,14 +163,18 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise each of the three projections separately (Glorot), as if they were separate matrices."""
+        """Initialise the projections of queries, keys, values and output separately (Glorot), and biases to 0."""
         for part in (*torch.split(self.w_qkv.weight, list(self.widths)), self.w_o.weight):
             nn.init.xavier_uniform_(part)
         nn.init.zeros_(self.w_qkv.bias)
         nn.init.zeros_(self.w_o.bias)
 
     def forward(self, query: Tensor, memory: Tensor | None = None, reach: Reach | Tensor | None = None) -> Tensor:
-        """Compute attention over padded tensors BLD and BMD with an optional `keep` mask, or over packed rows ND."""
+        """Compute attention over padded tensors BLD and BMD, or packed rows ND; without `memory`, self-attention.
+
+        Args:
+            reach: A `keep` mask or None for padded tensors; a packed `Reach` for packed rows.
+        """
         if not isinstance(reach, Reach):
             reach = Reach(keep=reach)
         self._check(query, memory, reach)
@@ -182,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         return self._join(heads_BHLK, reach.query)
 
     def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:
-        """Raise a ValueError that names the shapes if the vectors or the mask do not fit this layer or each other."""
+        """Raise a ValueError if vectors are not d_model wide or, if they are padded, batch sizes or mask do not fit."""
         for name, x, packing in (("query", query, reach.query), ("memory", memory, reach.key)):
             if x is not None and (x.shape[-1] != self.d_model or (packing is None and x.ndim != 3)):
                 raise ValueError(
@@ -197,9 +206,10 @@ class MultiHeadAttention(nn.Module):
             _check_keep(reach.keep, (*batch, self.heads, query.shape[1], keys.shape[1]))
 
     def has_kernel(self, x: Tensor) -> bool:
-        """Return whether the Triton kernels can be used: on a GPU, and while the attention weights are not recorded.
+        """Return whether the Triton kernels of attention can be used for `x`.
 
-        Where gradients are enabled, the kernels of the backward pass must work, too.
+        They need a GPU that can run them for this head width and number type (with gradients enabled, also their
+        backward pass), keys and values of equal width, and no forward hook that records the attention weights.
         """
         if not x.is_cuda or self.inside._forward_hooks or self.d_key != self.d_value or not loading.are_available(x):
             return False
@@ -224,9 +234,7 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(heads_ND)  # type: ignore[no-any-return]
 
     def start(self, memory_ND: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Return keys and values of a memory, BHSK each. They are computed once and used in all calls of
-        `step_across`.
-        """
+        """Return keys and values of a memory (encoder output), BHSK each; they serve all calls of `step_across`."""
         key_BHSK, value_BHSK = self._split(self.w_qkv(memory_ND, self.memory_rows), packing, self.widths[1:])
         return key_BHSK.contiguous(), value_BHSK.contiguous()
 
@@ -238,8 +246,11 @@ class MultiHeadAttention(nn.Module):
     def step(self, x_RD: Tensor, past: Past, keep_B1WP: Tensor | None = None, width: int = 1) -> Tensor:
         """Compute self-attention for one new position of R = B x W hypotheses, each over its own history and itself.
 
-        `keep` is true where a position of the sentence's cache belongs to the history of a hypothesis; it is not needed
-        if each sentence has one hypothesis.
+        Args:
+            past: The key-value cache, to which the new position is appended.
+            keep_B1WP: True where a cache position of the sentence belongs to the history of a hypothesis; None if all
+                do.
+            width: W, the number of hypotheses of a sentence.
         """
         if isinstance(past, FixedPast) and self.has_kernel(x_RD):
             return self.w_o(past.attended(self.w_qkv(x_RD), keep_B1WP, self.rotary))  # type: ignore[no-any-return]
@@ -267,7 +278,7 @@ class MultiHeadAttention(nn.Module):
         return joined.flatten(0, 1)
 
     def _split(self, projected: Tensor, packing: Packing | None, widths: tuple[int, ...]) -> list[Tensor]:
-        """Split the joint projection into tensors of shape BHLK, such as queries, keys and values."""
+        """Split a joint projection, padded if it is packed, into tensors BHLK, such as queries, keys and values."""
         rectangle = projected if packing is None else packing.pad(projected)
         return [
             part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2)
@@ -275,6 +286,6 @@ class MultiHeadAttention(nn.Module):
         ]
 
     def _join(self, heads_BHLK: Tensor, packing: Packing | None) -> Tensor:
-        """Concatenate the heads, and apply the output projection."""
+        """Concatenate the heads, remove padding if `packing` is given, and apply the output projection."""
         joined_BLD = heads_BHLK.transpose(1, 2).flatten(2)
         return self.w_o(joined_BLD if packing is None else packing.pack(joined_BLD))  # type: ignore[no-any-return]

@@ -41,8 +41,9 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
 
 
 def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 8192, 4)) -> Model:
-    """Return settings whose `d_hidden` makes the number of parameters, without token embeddings, closest to
-    `parameters`.
+    """Return settings with that `d_hidden`, of `widths`, which makes the number of parameters closest to `parameters`.
+
+    Token embeddings and the output layer are not counted.
     """
 
     def excess(width: int) -> int:
@@ -54,13 +55,16 @@ def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 
 
 
 def replaced(transformer: Model, chosen: Mapping[str, Any], longest: int) -> dict[str, Any]:
-    """Return settings for the chosen RNN or convolutional model with as many parameters as the Transformer.
+    """Return suggested settings for an RNN or a convolutional model with about as many parameters as a Transformer.
+
+    Token embeddings and the output layer are not counted.
 
     Args:
         transformer: settings of the Transformer that it replaces.
         chosen: settings of the model that the user has chosen, including its architecture.
-        longest: bytes of the longest text of the corpus, which is an upper bound of its number of tokens. That many
-            positions are learned, up to the default: positions that no text has would be parameters never trained.
+        longest: bytes of the longest text of the corpus, an upper bound of its number of tokens. A convolutional model
+            learns about as many positions, at least `Data.max_length` and at most the default: positions that no text
+            has would be parameters never trained.
     """
     found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
     if chosen["architecture"] == "convolutional":

@@ -30,9 +30,9 @@ from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import State
 
 HALF = math.sqrt(0.5)
-"""Factor of the sum of two tensors of equal variance, which gives the sum the same variance (paper, section 3.5)."""
+"""Factor by which the sum of two tensors of equal variance is multiplied to have that variance (paper, section 3.5)."""
 GATED_GAIN = 3.0
-"""Variance that initial weights give to the input of a gated linear unit a * sigmoid(b), so that its output has
+"""Variance that initial weights give to the input of a gated linear unit a * sigmoid(b), so that its output has about
 variance 1: 3 times the mean of sigmoid(b)^2 is 1 if b has variance 3.
 """
 POSITION_DEVIATION = 0.1
@@ -71,10 +71,10 @@ class Window:
 
 
 def make_linear(d_input: int, d_output: int, keep: float = 1.0, gain: float = 1.0) -> nn.Linear:
-    """Return a linear layer whose output has `gain` times the variance of its input (section 3.5, appendix A).
+    """Return a linear layer whose output has at first `gain` times the variance of its input (section 3.5, appendix A).
 
     Args:
-        keep: share of the input that dropout leaves.
+        keep: probability with which dropout keeps an element of the input.
     """
     linear = nn.Linear(d_input, d_output)
     nn.init.normal_(linear.weight, std=math.sqrt(gain * keep / d_input))
@@ -83,7 +83,7 @@ def make_linear(d_input: int, d_output: int, keep: float = 1.0, gain: float = 1.
 
 
 class GatedConvolution(nn.Module):
-    """A convolution with twice as many outputs, of which one half gates the other: a * sigmoid(b) (section 3.2)."""
+    """A convolution with 2 x `width` outputs, of which one half gates the other: a * sigmoid(b) (section 3.2)."""
 
     def __init__(self, width: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class GatedConvolution(nn.Module):
         self.gate = RecordingPoint()
 
     def forward(self, around_NC: Tensor) -> Tensor:
-        """Compute rows of width D from rows that contain their concatenated neighbours."""
+        """Compute rows of width D from `around_NC`: for each row, all inputs that the kernel reads, concatenated."""
         value_ND, gate_ND = self.w(around_NC).chunk(2, -1)
         return value_ND * self.gate(torch.sigmoid(gate_ND))  # type: ignore[no-any-return]
 
@@ -112,14 +112,14 @@ class ConvolutionalEncoderLayer(nn.Module):
 
 @dataclass(frozen=True)
 class ConvolutionalMemory(Memory):
-    """A memory whose values are its keys plus the source embeddings (section 3.3)."""
+    """The output of the encoder: keys, and as values the scaled sum of keys and source embeddings (section 3.3)."""
 
     values_ND: Tensor
 
 
 @dataclass(frozen=True)
 class AttendedSource:
-    """Keys and values of the memory that all decoder layers attend to, padded, one row per sentence."""
+    """Keys and values of the encoder output, to which all decoder layers attend, padded, one row per sentence."""
 
     key_BSK: Tensor
     value_BSK: Tensor
@@ -137,7 +137,7 @@ class AttendedSource:
         return AttendedSource(key_BSK, value_BSK, keep_B11S, lengths_B.sqrt()[:, None, None])
 
     def sentences(self, sentences_B: Tensor) -> "AttendedSource":
-        """Return the memory of the given sentences, in this order."""
+        """Return keys and values of the given sentences, in this order."""
         keep = None if self.keep_B11S is None else self.keep_B11S.index_select(0, sentences_B)
         key, value, scale = (x.index_select(0, sentences_B) for x in (self.key_BSK, self.value_BSK, self.scale_B11))
         return AttendedSource(key, value, keep, scale)
@@ -146,7 +146,7 @@ class AttendedSource:
 class StepAttention(nn.Module):
     """The attention of one decoder layer, with one head (section 3.3): one step of a multi-step attention.
 
-    The query is the state of the layer, together with the embedding of the last output token.
+    The query is a projection of the state of the layer, plus the embedding of the last output token.
     """
 
     heads = 1
@@ -161,9 +161,7 @@ class StepAttention(nn.Module):
     def forward(
         self, x_ND: Tensor, embedded_NK: Tensor, attended: AttendedSource, packing: Packing | None = None
     ) -> Tensor:
-        """Compute attention from packed rows or, if `packing` is None, from the same number of rows for each
-        sentence.
-        """
+        """Compute attention of packed rows or, if `packing` is None, of equally many rows for each sentence."""
         query_NK = (self.w_q(x_ND) + embedded_NK) * HALF
         B = len(attended.key_BSK)
         query_BLK = query_NK.view(B, -1, query_NK.shape[-1]) if packing is None else packing.pad(query_NK)
@@ -174,7 +172,7 @@ class StepAttention(nn.Module):
 
 
 class ConvolutionalDecoderLayer(nn.Module):
-    """One gated convolution over a position and those before it, attention to the source, and a residual connection."""
+    """A gated convolution over a position and those before it, attention to the source, and a residual connection."""
 
     def __init__(self, d_model: int, width: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -185,7 +183,13 @@ class ConvolutionalDecoderLayer(nn.Module):
     def forward(
         self, x_ND: Tensor, around_NC: Tensor, embedded_NK: Tensor, attended: AttendedSource, packing: Packing | None
     ) -> Tensor:
-        """Compute new rows from their neighbours, for all positions of known targets or one position per hypothesis."""
+        """Compute all positions of known targets or, if `packing` is None, one position per hypothesis.
+
+        Args:
+            x_ND: inputs of the layer at these positions.
+            around_NC: for each position, all inputs that the kernel reads, concatenated.
+            embedded_NK: embeddings of the target tokens at these positions.
+        """
         convolved_ND = self.convolution(around_NC)
         context_ND = self.cross_attention(convolved_ND, embedded_NK, attended, packing)
         return self.states(((convolved_ND + context_ND) * HALF + x_ND) * HALF)  # type: ignore[no-any-return]
@@ -193,7 +197,7 @@ class ConvolutionalDecoderLayer(nn.Module):
 
 @dataclass
 class ConvolutionalState:
-    """State of a decoder between steps: the last kernel - 1 inputs of each layer, and the memory."""
+    """State of a decoder between steps: the last kernel - 1 inputs of each layer, and the encoder output."""
 
     attended: AttendedSource
     pasts: list[Tensor]
@@ -207,7 +211,7 @@ class ConvolutionalState:
         return len(self.attended.key_BSK)
 
     def append(self, layer: int, x_RD: Tensor) -> Tensor:
-        """Return the last inputs of a layer concatenated with the new one, and store those that the next step needs."""
+        """Return the last inputs of a layer and the new one, concatenated; store those that the next step needs."""
         past_RKD = self.pasts[layer]
         if len(past_RKD) != len(x_RD):
             past_RKD = x_RD.new_zeros(len(x_RD), *past_RKD.shape[1:])
@@ -234,7 +238,7 @@ class Convolutional(Seq2Seq):
     Args:
         d_model: width of the embeddings, and of keys and values of the attention.
         d_hidden: width of the convolutions; 0 means d_model.
-        kernel: number of tokens that a convolution reads.
+        kernel: number of positions that a convolution reads.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The interface of all models: training needs `encode`, `decode` and `output`; search needs `start` and `step`."""
+"""The interface of all models: training needs `encode`, `decode`, `output`; search needs `encode`, `start`, `step`."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -19,19 +19,21 @@ class Memory:
 
 
 class Seq2Seq(nn.Module, ABC):
-    """An encoder-decoder. Called with padded token ids it returns the scores of each next token, BTV; training and
+    """An encoder-decoder. Called with padded token ids it returns the logits of each next token, BTV; training and
     decoding use the packed `encode`, `decode`, `start` and `step`.
     """
 
     source_embedding: Embedding
     target_embedding: Embedding
     output: nn.Linear
-    """Output layer: computes scores of the vocabulary from the decoder's output, in the loss and in `step`."""
+    """Output layer, which computes logits over the vocabulary from the decoder's output, in the loss and in `step`."""
     decoder_norm: nn.Module
-    """The norm between the last decoder layer and `output`."""
+    """Module between the last decoder layer and `output`: layer norm in a pre-norm Transformer, a linear layer in a
+    convolutional model, otherwise the identity.
+    """
 
     def forward(self, source_BS: Tensor, inputs_BT: Tensor, padding: int = 0) -> Tensor:
-        """Return logits BTV for padded source and target ids; rows of padding are zeros."""
+        """Return logits BTV for padded source and target ids; they are zeros where `inputs_BT` is padding."""
         source_N, source_offsets = _pack_tokens(source_BS, padding)
         inputs_N, offsets = _pack_tokens(inputs_BT, padding)
         hidden_ND = self.decode(inputs_N, offsets, self.encode(source_N, source_offsets))
@@ -41,12 +43,12 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
-        """Encode packed sources; sequence b begins at `offsets[b]` (B + 1 numbers, on the CPU)."""
+        """Encode packed sources; sequence b begins at row `offsets[b]` (B + 1 numbers, on the CPU, or a `Packing`)."""
 
     @abstractmethod
     def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
-        """Decode known targets (teacher forcing) and return ND, from which `output` computes the logits of each next
-        token.
+        """Decode known targets (teacher forcing); return hidden states ND, from which `output` computes the logits of
+        each next token.
         """
 
     @abstractmethod
@@ -61,8 +63,8 @@ class Seq2Seq(nn.Module, ABC):
         """
 
     def has_step_kernels(self) -> bool:
-        """Return whether `step` has Triton kernels on this device, so that capturing it in a CUDA graph is
-        worth while.
+        """Return whether `step` uses Triton kernels on the device of this model, so that capturing it in a CUDA graph
+        is worth while.
         """
         return False
 

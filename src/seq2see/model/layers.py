@@ -1,6 +1,6 @@
-"""Parts of layers: positions (3.5), embeddings (3.4), feed-forward network (3.3), residual sum and norm (3.1, 5.4).
+"""Parts of Transformer layers: positions (3.5), embeddings (3.4), feed-forward (3.3), residual and norm (3.1, 5.4).
 
-Attention (3.2) is in `attention`; `transformer` puts the parts together.
+The numbers are sections of the paper. Attention (3.2) is in `attention`; `transformer` puts the parts together.
 """
 
 import math
@@ -22,7 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F
 
 
 class Dropout(nn.Module):
-    """Zero each number with probability `rate` in training, and scale the rest so that the mean is kept (section 5.4).
+    """Zero each element with probability `rate` in training, and scale the others to keep the mean (section 5.4).
 
     On a CPU, PyTorch draws one random number for each element in one thread. Here 64 bits of numpy's SFC64, seeded by
     PyTorch's generator, decide eight elements, which is faster (docs/log.md). With one byte per element, the rate of a
@@ -66,7 +66,7 @@ class _Dropped(torch.autograd.Function):
 def sinusoid(
     length: int, d_model: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return LD: sin(p / 10000^(2i/d)) in even columns, and the cosine of the same angle in odd columns (section 3.5).
+    """Return positional encodings LD: sin(p / 10000^(2i/d)) in even columns, cosines of these angles in odd ones (3.5).
 
     Computed in float64: at position 1,000 a float32 angle is already off by 3e-5.
     """
@@ -77,10 +77,11 @@ def sinusoid(
 
 
 def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
-    """Rotate each pair of columns by an angle that grows with the position (Su et al., 2021).
+    """Rotate each pair of columns by an angle proportional to the position (RoPE, Su et al., 2021).
 
     The dot product of a rotated query and a rotated key then depends only on the distance between their positions. A
-    pair of columns is one complex number, and its rotation is one multiplication.
+    pair of columns is one complex number, and its rotation is one multiplication. `first` is the position of the first
+    row.
     """
     *_, L, K = x_BHLK.shape
     dtype = torch.promote_types(x_BHLK.dtype, torch.float32)
@@ -89,7 +90,7 @@ def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
 
 
 def rotate_rows(x_NHK: Tensor, places_N: Tensor, longest: int) -> Tensor:
-    """Rotate packed rows by their positions, which are all below `longest`."""
+    """Rotate packed rows (see `rotate`) by their positions `places_N`, which are all below `longest`."""
     dtype = torch.promote_types(x_NHK.dtype, torch.float32)
     turns_N1K2 = _turns(1 << longest.bit_length(), x_NHK.shape[-1], x_NHK.device, dtype)[places_N, None]
     return _turned(x_NHK, turns_N1K2)
@@ -104,16 +105,19 @@ def _turned(x: Tensor, turns: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # a table made while decoding is used in training, too
 def _turns(length: int, d_key: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the complex numbers of modulus 1 that `rotate` multiplies by, cached for each power of two."""
+    """Return the complex numbers of modulus 1 by which `rotate` multiplies, for positions below `length`.
+
+    Callers round `length` up to a power of two, so that few tables are cached.
+    """
     waves_LK = sinusoid(length, d_key, device, dtype)
     return torch.complex(waves_LK[:, 1::2].contiguous(), waves_LK[:, 0::2].contiguous())
 
 
 class Embedding(nn.Module):
-    """A vector for each token, scaled by sqrt(d_model), plus its positional encoding; dropout on the sum (3.4, 3.5).
+    """A vector for each token, scaled by sqrt(d_model), plus its positional encoding, if any; then dropout (3.4, 3.5).
 
-    If the table is shared with the output layer, whose gradient is dense, the gradient of the embedding is sparse: only
-    the rows that are added to the dense one.
+    Only positions "sinusoid" and "learned" are added here. If the table is shared with the output layer, whose gradient
+    is dense, the gradient of the embedding is sparse on a CPU: only the rows that are added to the dense one.
     """
 
     def __init__(self, tokens: nn.Embedding, positions: str, max_positions: int, dropout: float, tied: bool) -> None:
@@ -131,7 +135,10 @@ class Embedding(nn.Module):
         self.register_buffer("waves", torch.zeros(0, tokens.embedding_dim), persistent=False)
 
     def forward(self, tokens_N: Tensor, places_N: Tensor | None = None, longest: int = 0) -> Tensor:
-        """Embed tokens; `longest` is the largest position plus one, passed in so that the GPU need not be queried."""
+        """Embed tokens at the positions `places_N`; None if there is no positional encoding.
+
+        All positions are below `longest`, which is passed in so that the GPU need not be queried.
+        """
         tokens_ND = F.embedding(tokens_N, self.tokens.weight, sparse=self.tied and not tokens_N.is_cuda)
         x_ND: Tensor = self.without_positions(tokens_ND * self.scale)
         if places_N is None:
@@ -163,9 +170,9 @@ def make_embeddings(
 
 
 def make_output(source: Embedding, target: Embedding, tie: str, bias: bool) -> nn.Linear:
-    """Return the output layer, which shares its weights with the embeddings unless `tie="none"` (section 3.4).
+    """Return the output layer, which shares its weights with the target embeddings unless `tie="none"` (section 3.4).
 
-    This also initialises the embedding tables.
+    This also initialises the embedding tables of source and target.
     """
     target_vocabulary, d_model = target.tokens.weight.shape
     output = nn.Linear(d_model, target_vocabulary, bias=bias)
@@ -188,7 +195,7 @@ def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """Position-wise feed-forward network: max(0, x W_1 + b_1) W_2 + b_2 (equation 2)."""
+    """Position-wise feed-forward network: f(x W_1 + b_1) W_2 + b_2; f is ReLU in the paper (equation 2)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
@@ -217,7 +224,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class _NormInOrder(torch.autograd.Function):
-    """Layer norm whose backward pass sums over the rows in one thread, in the order of the rows."""
+    """Layer norm whose backward pass sums the gradients of weight and bias in one thread, in the order of the rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
@@ -250,7 +257,7 @@ class _NormInOrder(torch.autograd.Function):
 
 
 class Residual(nn.Module):
-    """LayerNorm(x + dropout(sublayer(x))) (sections 3.1 and 5.4); with "pre", x + dropout(sublayer(LayerNorm(x)))."""
+    """LayerNorm(x + dropout(sublayer(x))) (sections 3.1, 5.4); with norm="pre", x + dropout(sublayer(LayerNorm(x)))."""
 
     def __init__(self, d_model: int, dropout: float, norm: str = "post", epsilon: float = 1e-5) -> None:
         super().__init__()
@@ -266,13 +273,13 @@ class Residual(nn.Module):
         return self.norm(self.dropout(sublayer(x), onto=x))  # type: ignore[no-any-return]
 
     def _has_kernel(self, x: Tensor) -> bool:
-        """Return whether the Triton kernel can be used: on a GPU, if the norm is ours and has no hooks."""
+        """Return whether Triton kernels can be used: packed rows, a GPU that runs them, layer norm without hooks."""
         if not x.is_cuda or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm) or not loading.are_available(x):
             return False
         return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
 
     def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute dropout, residual sum and norm in one kernel; separate kernels would mostly read and write memory."""
+        """Compute dropout, residual sum and norm with one kernel (pre-norm: two), with fewer accesses to memory."""
         rate, dtype = self.dropout.rate if self.training else 0.0, loading.compute_dtype(x_ND)
         norm_of_sum = loading.rows().norm_of_sum
         if self.pre:

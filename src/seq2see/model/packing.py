@@ -20,7 +20,7 @@ class Packing:
 
     offsets: Tensor
     """B + 1 row numbers: the first row of each sequence, and the number of all rows. They are on the CPU, because
-    tensor shapes are computed from them.
+    tensor shapes are computed from them; only those of a `FixedPacking` are on the GPU.
     """
     device: torch.device
 
@@ -31,10 +31,11 @@ class Packing:
 
     @staticmethod
     def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
-        """Return a packing with constant shapes for a step in a CUDA graph: its offsets are on the GPU and may change
-        there.
+        """Return a packing with constant shapes for a CUDA graph: its offsets are on the GPU and may change there.
 
-        `longest` is the maximum number of rows of a sequence. Sequences after the last row are empty.
+        Args:
+            places_N: Position of each row in its sequence.
+            longest: Maximum number of rows of a sequence. Unused sequences, at the end, are empty.
         """
         packing = FixedPacking(offsets, places_N.device)
         vars(packing).update(offsets_on_device=offsets, places_N=places_N, longest=longest)
@@ -101,7 +102,7 @@ class Packing:
 
 
 class FixedPacking(Packing):
-    """A packing whose offsets are on the GPU, so that no shape depends on their values, only on their number."""
+    """A packing with offsets on the GPU: shapes depend only on the numbers of rows and sequences, and `longest`."""
 
     @property
     def even(self) -> bool:
@@ -124,9 +125,7 @@ class FixedPacking(Packing):
 
 
 class _Pad(torch.autograd.Function):
-    """Copy packed rows to their positions in a padded tensor in one operation; zeroing the padding would need a
-    second.
-    """
+    """Copy packed rows to a padded tensor; padding gets copies of rows, since zeros would need one more operation."""
 
     @staticmethod
     def forward(ctx, x_ND: Tensor, rows_S: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -163,7 +162,7 @@ class Reach:
     keep: Tensor | None = None
     """Boolean mask that broadcasts to BHLM; true where a key may be attended to."""
     causal: bool = False
-    """Whether position t attends only to positions up to t. No mask is needed then: padding is at the end."""
+    """Whether position t attends only to positions up to t. No padding mask is needed then: padding is at the end."""
     query: Packing | None = None
     key: Packing | None = None
 
@@ -173,7 +172,7 @@ class Reach:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """Return `keep`, or the padding mask of the keys; None for causal attention, since padding is at the end."""
+        """Return the padding mask B11M of packed keys if attention is not causal and there is padding; else `keep`."""
         if self.key is None or self.causal or self.key.keep_BL is None:
             return self.keep
         return self.key.keep_BL[:, None, None, :]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class RecordingPoint(nn.Identity):
-    """A named point through which an activation passes unchanged; `lens.capture` records it with a forward hook."""
+    """A module that returns its input, an activation; forward hooks on it record (`lens.capture`) or replace this."""
 
 
 class AttentionTensors(NamedTuple):
@@ -17,4 +17,4 @@ class AttentionTensors(NamedTuple):
     value_BHMK: Tensor
     weights_BHLM: Tensor
     scores_BHLM: Tensor | None = None
-    """Attention scores, if they are not scaled dot products (additive attention of an RNN); else None."""
+    """Attention scores in RNNs, where they are not dot products divided by sqrt(K); None in other models."""

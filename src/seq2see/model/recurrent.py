@@ -26,7 +26,7 @@ from seq2see.model.state import State
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 Hidden = tuple[Tensor, ...]
-"""The state of an RNN, layers x R x D: one tensor for a GRU, hidden state and cell state for an LSTM."""
+"""The states of an RNN for R sequences, layers x R x D: one tensor for a GRU, hidden and cell states for an LSTM."""
 Rows = TypeVar("Rows", Tensor, PackedSequence)
 
 
@@ -54,14 +54,14 @@ class RecurrentShape:
 
 @dataclass(frozen=True)
 class RecurrentMemory(Memory):
-    """A memory with the final states of the encoder, which are the initial states of the decoder."""
+    """The output of a recurrent encoder, with the final states of its layers: the initial states of the decoder."""
 
     last: Hidden
 
 
 def by_time(x_ND: Tensor, packing: Packing) -> PackedSequence:
-    """Return packed rows in the order in which an RNN reads them: the first tokens of all sequences, then the second
-    ones.
+    """Return packed rows in the order in which an RNN reads them: the first tokens of all sequences, then all second
+    ones, and so on.
 
     Sequences are sorted, the longest first, so that the ones that have ended are last and no padding is computed:
     sequences of 2, 1 and 3 rows are read 3, then 2, then 1 at a time.
@@ -73,7 +73,7 @@ def by_time(x_ND: Tensor, packing: Packing) -> PackedSequence:
 
 
 def by_sentence(rows: PackedSequence, packing: Packing) -> Tensor:
-    """Return rows in time order (the inverse of `by_time`) as packed rows, sequence after sequence."""
+    """Return rows that are in the order of `by_time` as packed rows, sequence after sequence: its inverse."""
     return packing.pack(pad_packed_sequence(rows, batch_first=True)[0])
 
 
@@ -89,7 +89,9 @@ def pick(hidden: Hidden, rows_R: Tensor) -> Hidden:
 
 
 def run(rnn: nn.RNNBase, x: Rows, hidden: Hidden | None = None) -> tuple[Rows, Hidden]:
-    """Return the output of the last layer after each token, and the states of all layers after the last token."""
+    """Run an RNN from the states `hidden`, or from zeros; return the output of the last layer after each token, and the
+    states of all layers after the last token.
+    """
     given = hidden if hidden is None or len(hidden) == 2 else hidden[0]
     with contextlib.ExitStack() as here:
         if x.is_cuda:
@@ -104,9 +106,10 @@ def run(rnn: nn.RNNBase, x: Rows, hidden: Hidden | None = None) -> tuple[Rows, H
 def make_rnn(
     cell: str, d_input: int, d_hidden: int, layers: int, dropout: float, both_ways: bool = False
 ) -> nn.RNNBase:
-    """Return an RNN in which each gate is initialised separately: Glorot for inputs, orthogonal for states.
+    """Return an RNN in which each gate is initialised separately: input weights by Glorot, recurrent ones orthogonal.
 
-    The forget gate of an LSTM begins with bias 1, so that it remembers from the start (Jozefowicz et al., 2015).
+    Biases are 0, except 1 for the forget gate of an LSTM, so that it remembers from the start (Jozefowicz et al.,
+    2015).
     """
     between = dropout if layers > 1 else 0.0
     rnn = CELLS[cell](d_input, d_hidden, layers, dropout=between, bidirectional=both_ways)
@@ -124,7 +127,7 @@ def make_rnn(
 
 @dataclass(frozen=True)
 class AttendedMemory:
-    """Keys and values of a memory, padded, one row per sentence."""
+    """Keys and values of an encoder output, padded, one row per sentence."""
 
     key_BSK: Tensor
     value_BSD: Tensor
@@ -167,7 +170,7 @@ class AlignmentAttention(nn.Module):
         return query_BWK @ key_BSK.transpose(1, 2)
 
     def start(self, memory_ND: Tensor, packing: Packing) -> AttendedMemory:
-        """Compute the keys of a memory; they are used in all steps."""
+        """Return keys and values of an encoder output, padded; all decoding steps use them."""
         return AttendedMemory(packing.pad(self.keys(memory_ND)), packing.pad(memory_ND), packing.keep_BL)
 
     def forward(self, known_BWD: Tensor, attended: AttendedMemory) -> tuple[Tensor, AttentionTensors]:
@@ -185,7 +188,7 @@ class AlignmentAttention(nn.Module):
 
 
 class AdditiveAttention(AlignmentAttention):
-    """Scores v . tanh(W_q q + W_k k) (Bahdanau et al., 2015, section 3.1)."""
+    """Scores v . tanh(W_q q + W_k k + b) (Bahdanau et al., 2015, section 3.1)."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -265,10 +268,10 @@ class RecurrentState:
     sentences: int
     attended: AttendedMemory | None
     fed_RD: Tensor | None = None
-    """The last output, for decoders that take it as an input of the next step (input feeding)."""
+    """The last attentional state, for decoders that take it as an input of the next step (input feeding)."""
 
     def widen(self, rows: int) -> None:
-        """Copy the initial states of each sentence to all of its hypotheses."""
+        """Before the first step, copy the states of each sentence to its hypotheses, which makes `rows` states."""
         width = rows // self.sentences
         if self.hidden[0].shape[1] != rows:
             self.hidden = tuple(each.repeat_interleave(width, 1) for each in self.hidden)
@@ -298,18 +301,18 @@ class RecurrentState:
 
 
 class RecurrentDecoder(nn.Module):
-    """An RNN that begins with the last states of the encoder; with attention each step receives a context.
+    """An RNN that begins with the last states of the encoder; with attention each step receives a context vector.
 
     Its output is tanh(W [state, context, token]) (Bahdanau et al., A.2.2); without attention, tanh(W state).
 
     Differs from the paper: the first state is the last states of both directions of the encoder, side by side, where
-    Bahdanau et al. have tanh(W_s h_1) of the backward one alone. The output is computed from the state after this
-    step, s_i, as is usual since, not from s_{i-1}, and through tanh instead of maxout.
+    Bahdanau et al. have tanh(W_s h_1) of the backward one alone. The output is computed from the state after this step,
+    s_i, as is usual since, not from s_{i-1}, and through tanh instead of maxout.
     """
 
     def __init__(self, shape: RecurrentShape, layers: int, extra: int | None = None, read: int | None = None) -> None:
-        """Make a decoder; `extra` is the width of the RNN's input besides the token, `read` the width of the output's
-        input.
+        """Make a decoder; `extra` is the width of the input of the RNN besides the token, and `read` that of the input
+        of the linear layer after the RNN. None stands for the widths that the class describes.
         """
         super().__init__()
         D, attends = shape.width, shape.attention != "none"
@@ -324,9 +327,7 @@ class RecurrentDecoder(nn.Module):
         nn.init.zeros_(self.w_r.bias)
 
     def forward(self, x_ND: Tensor, packing: Packing, memory: RecurrentMemory) -> Tensor:
-        """Decode all positions of known targets; with attention this is step by step, since each depends on
-        the last.
-        """
+        """Decode all positions of known targets; with attention step by step, since each step needs the one before."""
         rows = by_time(x_ND, packing)
         if self.cross_attention is None:
             states, _ = run(self.rnn, rows, memory.last)
@@ -363,7 +364,9 @@ class RecurrentDecoder(nn.Module):
         return self._read_out(step_RD)
 
     def advance(self, x_RD: Tensor, state: RecurrentState) -> tuple[Tensor, AttentionTensors]:
-        """Attend with the state before this step, then do the step; return the input of the output layer."""
+        """Attend with the state before this step, then do the step; return the input of the linear layer after the RNN,
+        and the tensors of the attention.
+        """
         context_RD, inside = self.attend(state)
         states_1RD, state.hidden = run(self.rnn, torch.cat([x_RD, context_RD], -1)[None], state.hidden)
         return torch.cat([states_1RD[0], context_RD, x_RD], -1), inside
@@ -385,10 +388,10 @@ class FeedingDecoder(RecurrentDecoder):
     """A decoder with the global attention of Luong et al. (2015): step, then attend with the new state.
 
     Its output is the attentional state tanh(W_c [context, state]) (equation 5), which is also an input of the next
-    step, beside the token (input feeding, section 3.3). So no step can begin before the output of the last one: unlike
-    without attention, all steps of known targets cannot be one call of PyTorch's fused RNN.
+    step, beside the token (input feeding, section 3.3). So no step can begin before the output of the step before:
+    unlike without attention, all steps of known targets cannot be one call of PyTorch's fused RNN.
 
-    Differs from the paper: attentional states are as wide as the embeddings, since the output layer is tied to these.
+    Differs from the paper: attentional states are as wide as the embeddings, to which the output layer may be tied.
     Dropout of an attentional state reaches the output layer, and not the next step.
     """
 

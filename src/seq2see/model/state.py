@@ -1,4 +1,7 @@
-"""State of a decoder between steps, so that no position is computed twice and reordering a beam copies no keys."""
+"""State of a decoder between decoding steps: the protocol of all models, and the key-value cache of the Transformer.
+
+No position is computed twice, and reordering the hypotheses of a beam copies no keys.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,7 +22,7 @@ class State(Protocol):
         """Continue hypothesis w of sentence b from hypothesis parents_BW[b, w] of the same sentence."""
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop all sentences except the given ones."""
+        """Drop all sentences except the given ones, which get this order."""
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Past:
         return self._key[:, :, : here.stop], self._value[:, :, : here.stop]
 
     def turned(self, x_RH1K: Tensor) -> Tensor:
-        """Return queries or keys of the next step, rotated by their position."""
+        """Return queries or keys of the next step, rotated by their position (RoPE)."""
         return rotate(x_RH1K, self.length)
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
@@ -65,7 +68,7 @@ def _with_room(storage: Tensor | None, new_BHWK: Tensor, places: int) -> Tensor:
 
 @dataclass
 class LayerState:
-    """The state of one decoder layer: keys and values of the memory, and of the tokens generated so far."""
+    """The state of one decoder layer: keys and values of the encoder output, and of the tokens generated so far."""
 
     memory_key_BHSK: Tensor
     memory_value_BHSK: Tensor
@@ -74,14 +77,14 @@ class LayerState:
 
 @dataclass
 class DecoderState:
-    """The state of all layers, for B sentences with W hypotheses each: R = B x W rows."""
+    """The state of a Transformer's decoder, for B sentences with W hypotheses each: R = B x W rows."""
 
     layers: list[LayerState]
     keep_B11S: Tensor | None
     """Padding mask of the memory, true where a position is not padding; None if there is no padding."""
     lineage_BWP: Tensor | None = None
-    """Mask of the cache positions that belong to the tokens of each hypothesis; None if each sentence has one
-    hypothesis, to which all positions belong.
+    """Mask of the cache positions that belong to the tokens of each hypothesis; None before the first step, or if each
+    sentence has one hypothesis, to which all positions belong.
     """
 
     @property
@@ -93,12 +96,12 @@ class DecoderState:
         return len(self.layers[0].memory_key_BHSK)
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
-        """Return the position of each row, and one more than the largest of them."""
+        """Return the position of the next token of each row, and a number above all positions."""
         return torch.full_like(tokens_R, self.length), self.length + 1
 
     def extend(self, width: int) -> Tensor | None:
-        """Begin one more step; return the mask B1WP of self-attention, true for a hypothesis' own history and
-        itself.
+        """Begin one more step; return the mask B1WP of self-attention, true for the history of a hypothesis and itself;
+        None if no mask is needed.
         """
         if width == 1:
             return None
@@ -126,7 +129,7 @@ class DecoderState:
 
 @dataclass(frozen=True)
 class Places:
-    """The step of each of B sentences, as a tensor instead of a Python number, so that a CUDA graph can change it."""
+    """The decoding step of each of B sentences, as a tensor instead of a number, so that a CUDA graph can change it."""
 
     step_B: Tensor
     """Number of decoding steps that have been made for each sentence; the search increases it in place."""
@@ -135,18 +138,18 @@ class Places:
 
     @property
     def here_BW(self) -> Tensor:
-        """Return the cache positions of the next step."""
+        """Return the cache positions of the W hypotheses of each sentence in the next step."""
         return self.step_B[:, None] * self.width + torch.arange(self.width, device=self.step_B.device)
 
     def of_rows(self) -> tuple[Tensor, int]:
-        """Return the step of each of R = B x W rows, and the maximum number of steps."""
+        """Return the decoding step of each of R = B x W rows, and the maximum number of steps."""
         if self.width == 1:
             return self.step_B, self.steps
         return self.step_B.repeat_interleave(self.width, output_size=len(self.step_B) * self.width), self.steps
 
 
 class FixedPast(Past):
-    """A `Past` with storage of a fixed size."""
+    """A `Past` with storage of a fixed size, in which each sentence may be at another step."""
 
     def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, places: Places) -> None:
         super().__init__()
@@ -163,7 +166,7 @@ class FixedPast(Past):
         return self._key_BHPK, self._value_BHPK
 
     def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
-        """Append the keys and values of these rows to the cache and compute their attention, in one kernel."""
+        """Append keys and values of these rows to the cache, and return their attention; one kernel does both."""
         _, H, _, K = self._key_BHPK.shape
         query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
         if rotary:
@@ -177,8 +180,8 @@ class FixedPast(Past):
 
 
 Encode = Callable[[Tensor, Packing], Iterable[tuple[Tensor, Tensor]]]
-"""Function that encodes packed sources and returns keys and values of the memory for each decoder layer, heads
-concatenated.
+"""Function that encodes packed sources and returns, for each decoder layer, keys and values of the memory as packed
+rows with concatenated heads.
 """
 
 
@@ -207,13 +210,13 @@ class FixedState(DecoderState):
 
     @property
     def bytes(self) -> int:
-        """Return the number of bytes of the keys and values of all layers; the rest of the state is small."""
+        """Return the number of bytes of the keys and values of all layers; the masks are small and not counted."""
         memory_BHSK = self.layers[0].memory_key_BHSK
         places = memory_BHSK.shape[2] + self.at.width * self.at.steps
         return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()
 
     def fill(self, sentences_b: Tensor, started: State) -> None:
-        """Replace the given sentences by new ones, whose memories are in the state `started`."""
+        """Replace the given sentences by new ones, of which `started` is the state before the first step."""
         assert isinstance(started, DecoderState)
         S = started.layers[0].memory_key_BHSK.shape[2]
         for own, new in zip(self.layers, started.layers, strict=True):
@@ -232,14 +235,14 @@ class FixedState(DecoderState):
         lengths_F: Tensor,
         sentences_F: Tensor | None = None,
     ) -> None:
-        """Replace sentences by new ones, with shapes that depend only on the number of rows.
+        """Replace sentences by new ones; shapes depend only on N and F, so that this can be captured in a CUDA graph.
 
         Args:
             source_N: tokens of the new sentences, end to end; rows after the last sentence may hold anything.
             places_N: position of each token in its sentence.
             rows_F1: F + 1 offsets of the sentences in the rows; unused sentences are empty.
-            starts_F: for each of F slots, the row at which its new sentence begins.
-            lengths_F: for each of F slots, the number of tokens of its new sentence.
+            starts_F: for each of the F sentences to replace, the row at which the new one begins.
+            lengths_F: for each of the F sentences to replace, the number of tokens of the new one.
             sentences_F: indices of the F sentences to replace; an index may be repeated with the same new sentence. By
                 default all sentences, in order.
         """

@@ -61,7 +61,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the memory, then feed-forward."""
+    """Masked self-attention, cross-attention to the memory (encoder output), then feed-forward."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -86,9 +86,7 @@ class DecoderLayer(nn.Module):
     def step(
         self, x_RD: Tensor, state: LayerState, keep_B1WP: Tensor | None, keep_B11S: Tensor | None, width: int = 1
     ) -> Tensor:
-        """Compute one position from the state of earlier steps; the result equals that of `forward` at that
-        position.
-        """
+        """Compute one position from the state of earlier steps, with the same result as `forward`, up to rounding."""
         key, value = state.memory_key_BHSK, state.memory_value_BHSK
         x_RD = self.around_self(x_RD, lambda y: self.self_attention.step(y, state.past, keep_B1WP, width))
         x_RD = self.around_cross(x_RD, lambda y: self.cross_attention.step_across(y, key, value, keep_B11S))
@@ -96,7 +94,7 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(Seq2Seq):
-    """The model of figure 1 of the paper.
+    """An encoder-decoder Transformer; by default the base model of the paper (figure 1).
 
     Args:
         widths: the fields of `LayerShape`, such as `d_model=512, heads=8, d_ff=2048, dropout=0.1, norm="post"`.
