@@ -13,15 +13,17 @@ from seq2see.tokens.store import Int64s
 
 @dataclass(eq=False)
 class NotFinite(Exception):  # noqa: N818
-    """Consecutive updates were not finite, and returning to a checkpoint does not help or is impossible."""
+    """Raised if the loss or gradient of consecutive updates up to `step` was not finite, and returning to a checkpoint
+    did not help or is impossible.
+    """
 
     step: int
     updates: int
     """Number of consecutive updates whose loss or gradient was not finite."""
     slowed: int
-    """Number of times that the learning rate was halved before, each time after such updates."""
+    """Number of times that training returned to a checkpoint before, each time with half the learning rate."""
     place: str
-    """Where numbers were first not finite: the name of a layer, the loss itself, or the gradient of a weight."""
+    """Where numbers were first not finite: the name of a layer, `the loss itself`, or `the gradient of` a weight."""
     pairs: list[int]
     """Indices in the store of up to three pairs, each of which alone causes the failure; empty if no single
     pair does.
@@ -31,10 +33,11 @@ class NotFinite(Exception):  # noqa: N818
 
 
 def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
-    """Return the first layer with non-finite numbers, and up to three pairs, each of which alone causes them.
+    """Return where numbers are first not finite (see `place`), and up to three pairs, each of which alone causes that.
 
     Args:
-        pieces: The batch in micro-batches, since all of it may not fit into memory at once.
+        pieces: The indices of the pairs of a batch, in micro-batches, since the batch may not fit into memory at once.
+        loss: Function that runs the model on the pairs with these indices and returns their loss.
     """
     alone = (piece[at : at + 1] for piece in pieces for at in range(len(piece)))
     guilty = list(islice((pair for pair in alone if place(model, pair, loss)), 3))
@@ -43,7 +46,10 @@ def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor
 
 
 def place(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> str:
-    """Return the first layer with non-finite numbers in the forward, else in the backward pass; "" if there is none."""
+    """Return where numbers are first not finite in a forward and backward pass over `pairs`; "" if all are finite.
+
+    This is the name of the first layer with such an output, or `the loss itself`, or `the gradient of` a weight.
+    """
     met: list[str] = []
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:

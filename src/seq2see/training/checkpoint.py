@@ -1,10 +1,10 @@
 """Checkpoints: everything that a run needs to resume exactly where it was, as safetensors and JSON.
 
-A checkpoint is a folder with `weights.safetensors`, `optimizer.safetensors` and `state.json`: `step-00001000` after a
-validation, `pause-00001234` if training was interrupted between two validations. It is written under another name,
-synced and then renamed; `state.json` is written last, with the sizes of the other files and its own checksum, so that
-an incomplete checkpoint is recognised. Only `step-` checkpoints are averaged, so that an interrupted run ends with the
-same model as one that was not.
+A checkpoint is a folder with `weights.safetensors`, `optimizer.safetensors` and `state.json`. It is called, say,
+`step-00001000` if it was made after a validation, and `pause-00001234` if training was interrupted between two
+validations. It is written under another name, synced and then renamed. `state.json` is written last, with the sizes of
+the other files and its own checksum, so that an incomplete checkpoint is recognised. Only `step-` checkpoints are
+averaged, so that an interrupted run ends with the same model as one that was not interrupted.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
-"""Exclusive upper bound of each number (steps, seconds, tokens) in a checkpoint; a checkpoint with a larger one counts
+"""Exclusive upper bound of the counts (steps, seconds, tokens) in `state.json`; a checkpoint with another value counts
 as damaged.
 """
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
@@ -33,7 +33,7 @@ TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a training except the weights and the optimizer."""
+    """The state of a training except the weights, the optimizer and the random state."""
 
     step: int = 0
     position: Position = Position()
@@ -43,27 +43,34 @@ class Progress:
     """Validation loss of the best model so far, by which ties of the metric are broken; None if it is not known."""
     best_step: int = 0
     stale: int = 0
-    """Number of validations since the best one; training stops when it reaches `training.patience`."""
+    """Number of validations since the best one; training stops when it reaches `training.patience`, if that is not 0.
+    """
     sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-    """Sums, since the last row of the log, of loss with label smoothing, loss without, tokens, and skipped updates."""
+    """Sums since the last row of the log: the three of `Loss` (the loss that is minimised, the cross entropy, and the
+    number of target tokens), and the number of skipped updates.
+    """
     skipped: int = 0
     """Number of updates in a row, up to the latest, that were skipped because loss or gradient was not finite."""
     slowed: int = 0
-    """Number of times that the learning rate was halved after a return to an earlier checkpoint."""
+    """Number of times that the learning rate was halved, each time after a return to an earlier checkpoint."""
     micro_tokens: int = 0
-    """Maximum number of tokens in one micro-batch (one forward and backward pass); 0 if it is not known."""
+    """Maximum number of source and target tokens in one micro-batch (one forward and backward pass); 0 if it is not
+    known.
+    """
     device: str = ""
-    """Type of the device on which `micro_tokens` was used: "cpu" or "cuda"."""
+    """Type of the device on which `micro_tokens` was used: "cpu" or "cuda"; empty if it is not known."""
 
     def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
-        """Return whether these scores are better than the best ones so far: by the metric, and in a tie by the loss."""
+        """Return whether these scores are better than the best so far: by `metric`, and if that is equal, by the
+        validation loss.
+        """
         score = scores[metric]
         if score == self.best:
             return _is_better(scores.get("loss", math.nan), self.best_loss, lower_is_better=True)
         return _is_better(score, self.best, lower_is_better)
 
     def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> "Progress":
-        """Return the progress after a validation: with a new best score, or with one more validation without a gain."""
+        """Return the progress after a validation: with the new best score if it is better, else with `stale` + 1."""
         if not self.is_beaten_by(scores, metric, lower_is_better):
             return replace(self, stale=self.stale + 1)
         loss = scores.get("loss", math.nan)
@@ -72,7 +79,7 @@ class Progress:
 
 
 def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
-    """Return whether a score is better than the best one so far; NaN never is, and any number is better than None."""
+    """Return whether a score is better than the best one so far; NaN never is, and any other is better than None."""
     return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
 
 
@@ -86,8 +93,10 @@ def save(
     keep: int = 2,
     pause: bool = False,
 ) -> None:
-    """Write a checkpoint, then delete old ones: the newest `keep` stay complete, the newest `average` keep their
-    weights.
+    """Write a checkpoint of `progress.step` into `folder`, then delete old ones.
+
+    Of those made at validations, the newest `keep` stay complete, and the newest `average` keep at least their weights.
+    Of those made by interruptions (`pause`), only the one just written stays.
     """
     final = folder / f"{'pause' if pause else 'step'}-{progress.step:08d}"
     beside = folder / f".{final.name}.part"
@@ -133,7 +142,7 @@ def step_of(path: Path) -> int:
 
 
 def _all(folder: Path) -> list[Path]:
-    """Return all checkpoints, oldest first; of one step, `pause-` comes before `step-`."""
+    """Return all checkpoints, complete or not, oldest first; of the same step, `pause-` comes before `step-`."""
     found = folder.iterdir() if folder.is_dir() else []
     named = [path for path in found if re.fullmatch("(step|pause)-[0-9]{8,12}", path.name)]
     named = [path for path in named if path.is_dir() and not path.is_symlink()]
@@ -141,20 +150,20 @@ def _all(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint, from which training resumes; None if there is none."""
+    """Return the newest complete checkpoint (see `damage`), from which training resumes; None if there is none."""
     return next(whole(folder), None)
 
 
 def whole(folder: Path) -> Iterator[Path]:
-    """Yield the complete checkpoints, newest first."""
+    """Yield the complete checkpoints (see `damage`), newest first."""
     return (path for path in reversed(_all(folder)) if damage(path) is None)
 
 
 def damage(path: Path, thoroughly: bool = False) -> str | None:
-    """Return what is wrong with a checkpoint, as a text; None if it is complete.
+    """Return what is wrong with a checkpoint, as a text; None if `state.json` is valid and all files have their sizes.
 
     Args:
-        thoroughly: Also read all numbers, and verify their checksums.
+        thoroughly: Also read all tensors, and verify their checksums.
     """
     try:
         _, sizes = _read_state(path)
@@ -172,28 +181,34 @@ def damage(path: Path, thoroughly: bool = False) -> str | None:
 
 
 def drop_after(folder: Path, path: Path) -> None:
-    """Delete the checkpoints after this one."""
+    """Delete the checkpoints in `folder` that are newer than the one at `path`."""
     found = _all(folder)
     for later in found[found.index(path) + 1 :]:
         storage.remove(later)
 
 
 def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) -> Path | None:
-    """Return the newest complete checkpoint, and delete the damaged ones after it, which must not be averaged."""
+    """Return the newest undamaged checkpoint, and delete the damaged ones after it, which must not be averaged.
+
+    Return None if there are no checkpoints; raise an error if all are damaged.
+
+    Args:
+        tell: Called with a message about each damaged checkpoint.
+    """
     problem: str | None = None
     for path in reversed(_all(folder)):
         problem = damage(path, thoroughly=True)
         if problem is None:
             drop_after(folder, path)
             return path
-        tell(f"{path} is not whole ({problem}): going on before it")
+        tell(f"{path} is not whole ({problem}): trying an earlier one")
     if problem is not None:
         raise RunError(f"{folder}: no checkpoint is intact ({problem}). Train anew with --force")
     return None
 
 
 def with_weights(folder: Path, most: int) -> list[Path]:
-    """Return up to `most` of the last checkpoints made at validations whose weights can be read."""
+    """Return the last checkpoints made at validations whose weights can be read, at most `most`, oldest first."""
     found: list[Path] = []
     for path in reversed(steps(folder)):
         with contextlib.suppress(RunError):
@@ -205,7 +220,7 @@ def with_weights(folder: Path, most: int) -> list[Path]:
 
 
 def restore(path: Path, model: nn.Module, optimizer: Adam) -> Progress:
-    """Restore weights, optimizer state and random state from a checkpoint."""
+    """Restore weights, optimizer state and random state from a checkpoint, and return the progress it recorded."""
     progress = read_progress(path)
     try:
         bundle.read_weights(model, path / "weights.safetensors")
@@ -223,7 +238,10 @@ def read_progress(path: Path) -> Progress:
 
 
 def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
-    """Return the progress, and the sizes of the other files, which are empty in checkpoints of early versions."""
+    """Read `state.json`: the progress, and the sizes in bytes of the other files by name.
+
+    Checkpoints of early versions have no sizes: the dictionary is then empty.
+    """
     try:
         state = storage.read_json(path / "state.json")
         mark = state.pop("crc32", None)

@@ -5,22 +5,28 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Stepped:
-    """One update was made."""
+    """One update was made, or skipped because loss or gradient was not finite."""
 
     step: int
     seconds: float
+    """Seconds that training and validation have taken so far, including those before a resume."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Means per token over the updates since the last such event."""
+    """A row of the log: mean losses and throughput since the last such event, and the latest update.
+
+    `gradient_norm` (before clipping) and the learning rate `rate` are those of update `step`; `epoch` counts from 0.
+    """
 
     step: int
     epoch: int
     loss: float
-    """Mean cross entropy per token in nats, without label smoothing, as validation measures it."""
+    """Mean cross entropy per target token in nats, without label smoothing."""
     smoothed_loss: float
-    """Mean cross entropy per token in nats, with label smoothing, which training minimises."""
+    """Mean loss per target token in nats that training minimises: cross entropy with label smoothing and, if they are
+    used, the losses of R-Drop and guided alignment.
+    """
     gradient_norm: float
     rate: float
     tokens_per_second: float
@@ -31,7 +37,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Memory ran out in update `step`: it is repeated in smaller micro-batches, which later updates use as well."""
+    """Memory ran out in update `step`: it is repeated, and all later ones are made, in micro-batches of at most
+    `micro_tokens` tokens.
+    """
 
     step: int
     micro_tokens: int
@@ -39,7 +47,9 @@ class Shrunk:
 
 @dataclass(frozen=True)
 class Returned:
-    """Consecutive updates were not finite: training resumes after an earlier `step`, at half the learning rate."""
+    """Consecutive updates up to `failed_at` were not finite: training resumes from the checkpoint of an earlier `step`,
+    at half the learning rate.
+    """
 
     step: int
     failed_at: int
@@ -51,8 +61,8 @@ class Returned:
 
 @dataclass(frozen=True)
 class ThreadsChanged:
-    """The number of threads was changed after update `step`, because of the load of other programs; results
-    stay equal.
+    """The number of CPU threads was changed after update `step`, because of the load of other programs; this does not
+    change results.
     """
 
     step: int
@@ -62,19 +72,21 @@ class ThreadsChanged:
 
 @dataclass(frozen=True)
 class Validated:
-    """The model was validated and saved."""
+    """The model, or an average of checkpoints, was validated."""
 
     step: int
     scores: dict[str, float]
     best: bool
+    """Whether the scores are the best so far, so that the validated weights were saved as the model of the run."""
     what: str = "model"
+    """The weights that were validated: `model`, or such as `average of the last 5 checkpoints`."""
     seconds: float = field(default=0.0, compare=False)
     """Seconds that the validation took."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Training has ended."""
+    """Training has ended after update `step`, because a limit was reached or a stop was requested (`reason`)."""
 
     step: int
     reason: str
@@ -82,5 +94,5 @@ class Finished:
 
 
 INTERRUPTED = "interrupted"
-"""Value of `Finished.reason` if a signal has ended the training."""
+"""Value of `Finished.reason` if a stop was requested, such as by a signal."""
 Event = Stepped | Trained | Shrunk | Returned | ThreadsChanged | Validated | Finished

@@ -1,8 +1,9 @@
-"""Forward and backward passes as CUDA graphs, captured once for each shape and replayed, so that the GPU does not wait.
+"""Forward and backward passes as CUDA graphs, captured once for each shape and replayed, so that the GPU does not wait
+for kernel launches.
 
 A captured pass has fixed shapes and addresses. Each batch is copied into one of a few shapes, slightly larger than the
-batch; the remaining rows become sentences of padding, which the loss ignores. "Recorded" means captured in a CUDA
-graph.
+batch; the remaining rows become sentences of padding, which the loss ignores. In names, "recorded" means captured in a
+CUDA graph.
 """
 
 import threading
@@ -26,14 +27,15 @@ from seq2see.tokens.batches import Batch, twice_over
 from seq2see.training.loss import teacher_forced
 
 FEWEST_ROWS = 256
-"""The number of rows (tokens) of a captured batch is a multiple of this, or of a larger power of two. So few rows take
-no longer than launching their kernels, so that padding costs nothing, and fewer shapes are captured.
+"""The number of rows (tokens) of each side of a captured batch is a multiple of this, or of a larger power of two.
+Computing so few rows takes no longer than launching the kernels: padding them costs nothing, and fewer shapes are
+captured.
 """
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of the tensors of a recorded pass."""
+    """The sizes of the tensors of a pass that is captured in a CUDA graph; rows are tokens, end to end."""
 
     source_rows: int
     longest_source: int
@@ -43,7 +45,9 @@ class Shape:
 
     @staticmethod
     def of(batch: Batch) -> "Shape":
-        """Return the shape for a batch, rounded up so that many batches share a shape and few rows are padding."""
+        """Return the shape for a batch: its sizes, rounded up so that many batches share a shape but few rows are
+        padding.
+        """
         rows, longest, sentences = [], [], 1
         for offsets in (batch.source_offsets.numpy(), batch.target_offsets.numpy()):
             count = int(offsets[-1])
@@ -61,9 +65,10 @@ without a graph.
 
 
 class RecordedPasses:
-    """Runs forward and backward passes over micro-batches; gradients are added to the `grad` of the weights.
+    """Runs forward and backward passes over micro-batches by CUDA graphs; gradients are added to those of the weights.
 
-    A shape is recorded when it occurs for the second time: the odd batch at the end of a window is not worth it.
+    A graph is captured when a shape occurs for the second time: it is not worth it for a shape that occurs once, such
+    as that of the small last batch of a window (`Batches`). Other passes are run by `plain`.
     """
 
     def __init__(
@@ -84,14 +89,16 @@ class RecordedPasses:
 
     @staticmethod
     def can(model: Seq2Seq, bfloat16: bool) -> bool:
-        """Return whether all attentions of the model work on packed rows, which fixed shapes require."""
+        """Return whether the model is on a GPU, and all its attention has a kernel for packed rows (fixed shapes need
+        it).
+        """
         one = next(model.parameters())
         attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
         with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
             return one.is_cuda and bool(attentions) and all(each.has_kernel(one) for each in attentions)
 
     def __call__(self, piece: Batch, tokens: int) -> Tensor:
-        """Run a forward and backward pass of the loss divided by `tokens`; return the sums of `Loss`."""
+        """Run a forward and backward pass of the loss divided by `tokens`; return the three sums of `Loss`."""
         shape = Shape.of(piece)
         if shape not in self._recorded:
             if shape not in self._met or len(self._recorded) == MOST:
@@ -133,13 +140,14 @@ class RecordedPasses:
 
 
 _begun: list[threading.Thread] = []
-"""Threads that `begin_compiling` has started and nobody has waited for."""
+"""Threads that `begin_compiling` has started and `compile_kernels` has not waited for yet."""
 
 
 def begin_compiling(make: Callable[[], Seq2Seq], settings: Training, bfloat16: bool) -> None:
-    """Compile the kernels of a model in a thread, as `compile_kernels` does, which waits for it.
+    """Start a thread that compiles the GPU kernels of a model, so that the caller can tokenise the corpus meanwhile.
 
-    The corpus is tokenised meanwhile. The model is a copy without values, so that no random numbers are drawn.
+    `compile_kernels`, which does the same work, first waits for this thread. The thread's model, from `make`, has
+    uninitialised weights, so that no random numbers are drawn.
     """
     device = torch.cuda.current_device()  # each thread has its own
 
@@ -158,9 +166,10 @@ def begin_compiling(make: Callable[[], Seq2Seq], settings: Training, bfloat16: b
 
 
 def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
-    """Compile the training kernels for short and for long sentences in parallel, before they are needed.
+    """Compile the training kernels for sentences of up to 16 and up to 64 tokens in parallel, and wait for them.
 
-    The kernels of validation, which has no dropout and computes in float32, are compiled while training begins.
+    The kernels of validation, which has no dropout and computes in float32, are then compiled in the background.
+    Nothing is compiled if the model cannot use CUDA graphs (`RecordedPasses.can`).
     """
     while _begun:
         _begun.pop().join()
@@ -214,7 +223,11 @@ def sizes(shape: Shape) -> list[int]:
 
 
 def laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
-    """Return all numbers of a batch end to end, in the order of `sizes`, so that one copy moves them to the GPU."""
+    """Return the numbers of a batch, padded to `shape`, in one array, so that one copy moves them to the GPU.
+
+    The order is source tokens, their positions and offsets, decoder inputs, their positions and offsets, labels, and
+    links; `sizes` returns the length of each.
+    """
     source, source_places, source_offsets = _side(
         batch.source_N, batch.source_offsets, shape.source_rows, shape.longest_source, shape.sentences
     )
@@ -230,7 +243,10 @@ def laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
 def _side(
     tokens_N: Tensor, offsets: Tensor, rows: int, longest: int, sentences: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return tokens, positions and offsets; unused rows become sentences of padding, unused sentences are empty."""
+    """Return tokens, positions and offsets of a side with `rows` rows and `sentences` sentences.
+
+    Unused rows become sentences of at most `longest` padding tokens; unused sentences are empty.
+    """
     spare = np.minimum(np.arange(len(tokens_N), rows + longest, longest), rows)[1:]
     ends = np.concatenate([offsets.numpy(), spare])
     ends = np.pad(ends, (0, sentences + 1 - len(ends)), constant_values=rows)
@@ -239,5 +255,5 @@ def _side(
 
 
 def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not less than a number."""
+    """Return the smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

@@ -25,18 +25,19 @@ from seq2see.model.transformer import DecoderLayer, Transformer
 
 @dataclass
 class Observed:
-    """The inputs of the attention whose head learns to align, recorded in one forward pass."""
+    """The inputs, in one forward pass, of the cross-attention whose head number `head` learns to align."""
 
     attention: MultiHeadAttention
     head: int
     inputs: list[tuple[Tensor, Tensor, Reach]] = field(default_factory=list)
-    """Queries, memory, and what may be attended to (`Reach`), for each call of the attention."""
+    """Arguments of each call of the attention: queries, memory, and what may be attended to (`Reach`)."""
 
     def loss(self, links_N: Tensor) -> Tensor:
-        """Return the cross entropy of the head's weights and the links, summed over all rows that have a link.
+        """Return the cross entropy of the head's attention weights and the links, summed over all rows with a link.
 
         Args:
-            links_N: For each row of the queries, the position of its source token in the source; -1 for no link.
+            links_N: For each row of the queries, the position in the source of the token that it translates; -1 for no
+                link.
         """
         ((query_ND, memory_MD, reach),) = self.inputs
         queries, keys, attention = reach.query, reach.key, self.attention
@@ -57,7 +58,10 @@ class Observed:
 
 @contextlib.contextmanager
 def observed(model: Seq2Seq) -> Iterator[Observed]:
-    """Yield an `Observed` that records the inputs of the attention whose head learns to align, while the model runs."""
+    """Yield an `Observed` that gets the inputs of the attention whose head learns to align when the model runs inside.
+
+    The model must be a Transformer; `special.alignment_head` says which head it is.
+    """
     assert isinstance(model, Transformer)
     layer, head = special.alignment_head(len(model.decoder))
     seen = Observed(cast(DecoderLayer, model.decoder[layer]).cross_attention, head)

@@ -1,4 +1,4 @@
-"""The record of a training, step by step: `metrics.jsonl` for programs, TensorBoard events for people."""
+"""The log of a training: rows of `metrics.jsonl` for programs, and TensorBoard events for people."""
 
 import contextlib
 import json
@@ -12,10 +12,11 @@ from seq2see.training.events import Event, Returned, ThreadsChanged, Trained, Va
 
 
 class Journal:
-    """Writes each event of a training to the log when it happens; on resume, lines after the checkpoint are deleted.
+    """Writes events of a training to the log of its run folder; on resume, rows after the checkpoint are deleted.
 
     Args:
-        pause: Whether the checkpoint was made between two validations.
+        step: Step of the checkpoint from which training resumes; 0 for a new run.
+        pause: Whether that checkpoint was made between two validations.
     """
 
     def __init__(self, run: Path, step: int, pause: bool = False) -> None:
@@ -23,8 +24,10 @@ class Journal:
         self._open(step, pause)
 
     def _open(self, step: int, pause: bool = False) -> None:
-        """Open the log at a checkpoint: delete rows of later steps, and those of its step that are no longer valid,
-        such as an end.
+        """Open the log, and delete the rows after the checkpoint of `step`.
+
+        These are the rows of later steps and, of the same step, all but the losses and, unless `pause`, the validation
+        of the model: the validation of an average, for example, belongs to an end of the training.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -36,7 +39,10 @@ class Journal:
         self._board = SummaryWriter(self._run / "tensorboard", purge_step=step + 1 if step else None)
 
     def write(self, event: Event) -> None:
-        """Write an event and flush it to the disk, because a checkpoint may follow."""
+        """Write the event as a row and flush it to the disk, because a checkpoint may follow.
+
+        `Stepped`, `Shrunk` and `Finished` are not written. At `Returned`, rows after its `step` are deleted first.
+        """
         match event:
             case Returned():
                 self.close()
@@ -52,7 +58,7 @@ class Journal:
                 scalars = {f"validation/{key}": value for key, value in event.scores.items()}
             case ThreadsChanged():
                 row, scalars = asdict(event), {}
-            case _:  # a single step, or the end: nothing to keep
+            case _:
                 return
         with storage.in_one_line(self._run / "metrics.jsonl"):
             self._file.write(f"{json.dumps(row)}\n".encode())
@@ -83,7 +89,7 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 def validation_seconds(run: Path) -> float:
-    """Return the number of seconds that all validations of a run took."""
+    """Return the number of seconds that all validations in the log of a run took."""
     return float(sum(row.get("seconds", 0.0) for row in read(run) if "validation" in row))
 
 

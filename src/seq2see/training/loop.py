@@ -1,8 +1,8 @@
-"""The training loop: a generator that trains the model on batches and yields events about it.
+"""The training loop: a generator that trains a model on batches and yields events, such as `Stepped` after an update.
 
-`for event in train(...)` trains; the consumer draws, logs, and stops it. One update uses one effective batch, which is
-split into micro-batches that fit the machine and divided among the ranks (many processes may run this loop together);
-the loss is divided once, by the number of tokens of all of them.
+`for event in train(...)` trains; the code that consumes the events draws, logs and stops. One update uses one effective
+batch, which is split into micro-batches that fit into memory; if many processes (ranks) train the model together, each
+computes some of them. The loss is divided once, by the number of target tokens of the whole effective batch.
 """
 
 import contextlib
@@ -32,7 +32,9 @@ from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 BAD_UPDATES = 5
-"""Number of consecutive non-finite updates from which training returns to a checkpoint; each of them is skipped."""
+"""Number of consecutive updates with a non-finite loss or gradient from which training returns to a checkpoint. Each
+such update is skipped; their number is checked at steps that are logged or validated.
+"""
 MOST_RETURNS = 3
 Validate = Callable[[], dict[str, float]]
 
@@ -51,13 +53,19 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Iterator[Event]:
-    """Train until a limit, from the newest checkpoint in `run` if there is one; the best model is left in `run`.
+    """Train until a limit in `settings` is reached: steps, minutes, or validations without improvement (patience).
+
+    Training resumes from the newest checkpoint in the folder `run`, if there is one, and writes checkpoints and the
+    model that validates best there.
 
     Args:
-        window_pairs: Number of pairs that are sorted and batched together.
-        validate: Function that returns the scores of the model by metric.
-        micro_tokens: Maximum number of tokens in one forward pass.
-        should_stop: Function that returns whether training should end early; everything is then saved.
+        window_pairs: Number of pairs that are sorted by length and divided into batches together.
+        d_model: Width of the model, which sets the learning rate if `settings.learning_rate` is 0.
+        validate: Function that validates the model and returns its scores by the name of the metric.
+        lower_is_better: Whether lower scores of `settings.metric` are better.
+        micro_tokens: Maximum number of source and target tokens in one forward pass, except for a single longer pair;
+            it is halved when memory runs out.
+        should_stop: Function that returns whether training should end early; a checkpoint is then saved.
         group: The processes that train this model together.
     """
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
@@ -81,8 +89,9 @@ def train(
 class _Loop:
     """State of a training between two updates.
 
-    The results of an update are only in `progress`, the model, the optimizer and the random state: an update or a
-    validation that is aborted, by `Stopped` or because memory ran out, has no effect.
+    The results of an update are only in `progress`, the model, the optimizer and the random state. An update or a
+    validation that `Stopped` aborts changes none of them; an update that runs out of memory only lowers
+    `progress.micro_tokens`, and is repeated.
     """
 
     def __init__(
@@ -123,13 +132,17 @@ class _Loop:
         self.validation_is_due = kept is not None and checkpoint.is_pause(kept) and self._is_due()
 
     def _read_from(self, progress: Progress) -> None:
-        """Continue batches and measurements at the position stored in `progress`."""
+        """Set `progress`, and continue the sequence of batches, the time and the sums for the log from it."""
         self.progress = progress
         self.batches = iter(self.plan(progress.position))
         self.meter = _Meter(progress, self.device)
 
     def validated(self, validate: Validate, lower_is_better: bool) -> Iterator[Event]:
-        """Validate, keep the model if it is the best so far, save a checkpoint, and yield events about that."""
+        """Validate and yield the scores as an event; save a checkpoint, and the model if it is the best so far.
+
+        Nothing is saved if the latest update was skipped because it was not finite, unless training ends. If a stop is
+        requested during the validation, nothing is yielded either.
+        """
         self.validation_is_due = False
         began = time.perf_counter()
         try:
@@ -153,7 +166,7 @@ class _Loop:
         self.reason = self.reason or self._limit()
 
     def save(self, pause: bool = False) -> None:
-        """Save a checkpoint; `pause` marks one that was made between two validations."""
+        """Save a checkpoint; `pause` marks one that is made because of an interruption, not after a validation."""
         self.progress = self.meter.note(self.progress)
         self.saved_step = self.progress.step
         folder, keep, average = self.run / "checkpoints", self.settings.keep, self.settings.average
@@ -164,7 +177,11 @@ class _Loop:
         )
 
     def updated(self, d_model: int) -> Iterator[Event]:
-        """Make one update of the weights, and yield events about it."""
+        """Make one update of the weights with the next effective batch, and yield events about it.
+
+        If memory runs out, the micro-batches become smaller instead, and the next call repeats the update. After
+        `BAD_UPDATES` consecutive updates that were not finite, training returns to a checkpoint.
+        """
         settings, step = self.settings, self.progress.step + 1
         indices, position = next(self.batches)
         lengths = self.store.source_lengths(indices) + self.store.target_lengths(indices)
@@ -206,7 +223,9 @@ class _Loop:
         self.validation_is_due = self._is_due()
 
     def _learning_rate(self, step: int, d_model: int) -> float:
-        """Return the learning rate of an update: that of the schedule, halved for each return to a checkpoint."""
+        """Return the learning rate of update `step`: that of the schedule, halved once for each return to a checkpoint
+        so far.
+        """
         settings = self.settings
         scheduled = schedule.rate(
             step,
@@ -219,8 +238,12 @@ class _Loop:
         return 0.5**self.progress.slowed * scheduled
 
     def _shrunk(self, problem: Exception, pieces: list[Int64s], tokens: int) -> Shrunk:
-        """Halve the tokens in a forward pass after memory ran out, so that the update is repeated; raise other
-        problems.
+        """Halve the maximum number of tokens in a forward pass after memory ran out, so that the update is repeated.
+
+        Args:
+            problem: The exception of the update; it is raised again if it has another cause.
+            pieces: The micro-batches of this rank. If none on any rank has two pairs, `RunError` is raised.
+            tokens: The number of source and target tokens of the effective batch.
         """
         if not is_out_of_memory(problem):
             raise problem
@@ -240,10 +263,13 @@ class _Loop:
         return Shrunk(self.progress.step + 1, smaller)
 
     def _returned(self, batch: list[Int64s]) -> Returned:
-        """Return to the last checkpoint before the updates that failed, and halve the learning rate.
+        """Restore the newest checkpoint whose latest update was finite, delete later ones, and halve the learning rate.
+
+        Args:
+            batch: The latest effective batch in micro-batches, in which the error finds the cause.
 
         Raises:
-            NotFinite: There is no such checkpoint, or returning has not helped several times.
+            NotFinite: There is no such checkpoint, or training has returned `MOST_RETURNS` times already.
         """
         failed, checkpoints = self.progress, self.run / "checkpoints"
 
@@ -264,7 +290,7 @@ class _Loop:
         return Returned(restored.step, failed.step, failed.skipped, failed.slowed + 1)
 
     def _not_finite(self, batch: list[Int64s]) -> NotFinite:
-        """Return the error that names the layer and the pairs that made an update not finite."""
+        """Return the error that names the layer and the pairs that make the loss or gradient of `batch` not finite."""
 
         def loss(pairs: Int64s) -> Tensor:
             part = make_batch(self.store, pairs).to(self.device)
@@ -276,12 +302,15 @@ class _Loop:
         return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, sum(map(len, batch)))
 
     def _is_due(self) -> bool:
-        """Return whether to validate now: at regular steps, and at the end, but not when training is interrupted."""
+        """Return whether to validate now: every `validate_every` steps and at the end, but not if interrupted."""
         regularly = self.progress.step % self.settings.validate_every == 0
         return self.reason != INTERRUPTED and (regularly or self.reason is not None)
 
     def _limit(self) -> str | None:
-        """Return why training should end now, or None; by the longest time of all ranks, so that all end together."""
+        """Return which limit of the settings is reached, as a text, or None if none is.
+
+        The longest time of all ranks counts, so that all end together.
+        """
         progress = self.progress
         if self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))
@@ -290,7 +319,7 @@ class _Loop:
 
 @contextlib.contextmanager
 def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
-    """If an update is aborted, delete its gradients and restore the state of the random numbers."""
+    """If the update inside is stopped or runs out of memory, clear its gradients and restore the random state."""
     dice = random_state()
     try:
         yield
@@ -302,18 +331,21 @@ def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
 
 
 Passes = Callable[[Batch, int], Tensor]
-"""Function that runs forward and backward passes over a micro-batch and returns its sums, as in `Loss`."""
+"""Function of a micro-batch and the number of target tokens of the effective batch. It runs a forward and a backward
+pass, which adds the gradient of the loss divided by that number, and returns the three sums of `Loss` as one tensor.
+"""
 
 
 def times(settings: Training) -> int:
-    """Return how often each batch is passed through the model: twice with R-Drop, else once."""
+    """Return how many times each pair is passed through the model in an update: twice with R-Drop, else once."""
     return 2 if settings.agreement else 1
 
 
 def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
-    """Return passes as CUDA graphs (`graphs.RecordedPasses`) if the GPU and the model support them, else plain passes.
+    """Return a function for forward and backward passes that uses CUDA graphs (`graphs.RecordedPasses`) if possible.
 
-    Deterministic training does not use graphs: whether a pass is recorded depends on the batches before it.
+    It is `plain_passes` on a CPU, if the model or the GPU does not support the kernels for graphs, and in deterministic
+    training: whether a pass uses a graph depends on the batches before it.
     """
     plain, device = plain_passes(model, settings), next(model.parameters()).device
     if settings.deterministic or device.type != "cuda":
@@ -326,7 +358,7 @@ def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
 
 
 def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
-    """Return a function that runs one forward and backward pass on any device."""
+    """Return a function that runs one forward and backward pass without CUDA graphs, on any device."""
     device = next(model.parameters()).device
 
     def forward_backward(piece: Batch, tokens: int) -> Tensor:
@@ -347,10 +379,13 @@ def accumulate_gradients(
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Tensor:
-    """Run forward and backward passes over this rank's micro-batches; return the sums of their losses.
+    """Run forward and backward passes over this rank's micro-batches; return the three sums of `Loss` over all of them.
 
     Args:
-        tokens: Number of target tokens of the whole batch, including those of the other ranks.
+        tokens: Number of target tokens of the effective batch, including those of the other ranks.
+
+    Raises:
+        Stopped: `should_stop` returned True, on this rank or another.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
@@ -367,9 +402,10 @@ def accumulate_gradients(
 def apply_gradients(
     model: Seq2Seq, optimizer: Adam, sums: Tensor, settings: Training, rate: float, group: Group = ALONE
 ) -> tuple[Tensor, Tensor]:
-    """Do one step of the optimizer; return the sums over all ranks (as in `Loss`) and the norm of the gradient.
+    """Sum the gradients over all ranks, clip them if that is set, and do one step of the optimizer.
 
-    A last element is appended to the sums: 1 if the update was skipped because loss or gradient was not finite, else 0.
+    Return a tensor of four sums over all ranks, and the norm of the gradient before clipping. The sums are the three of
+    `Loss`, and 1 if the update was skipped because loss or gradient was not finite (the others are then 0), else 0.
     """
     with group.no_way_back():
         group.sum_gradients(model.parameters())
@@ -387,7 +423,10 @@ def apply_gradients(
 def update(
     model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, passes: Passes | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Make one update with an effective batch, given as micro-batches, in one process; see `apply_gradients`."""
+    """Make one update in a single process with an effective batch, given as micro-batches.
+
+    The result is that of `apply_gradients`.
+    """
     tokens = sum(piece.target_tokens for piece in pieces)
     sums = accumulate_gradients(model, pieces, tokens, passes or plain_passes(model, settings))
     return apply_gradients(model, optimizer, sums, settings, rate)
@@ -402,9 +441,10 @@ def loss_of(
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """Return whether matrix multiplications use bfloat16: on GPUs with hardware support, or on any GPU on request.
+    """Return whether matrix multiplications use bfloat16.
 
-    Emulated bfloat16 is slower than float32. So it is on a CPU, where it even crashes some virtual machines.
+    They do on a GPU if `settings.precision` is "bfloat16", or "auto" and the hardware supports it: emulated bfloat16 is
+    slower than float32. They never do on a CPU, where it is slower too and even crashes some virtual machines.
     """
     if device.type != "cuda" or settings.precision == "float32":
         return False
@@ -412,7 +452,7 @@ def in_bfloat16(settings: Training, device: torch.device) -> bool:
 
 
 def limit_reached(progress: Progress, settings: Training) -> str | None:
-    """Return why training should end now, as a text; None if it should continue."""
+    """Return which limit is reached (steps, minutes, or patience), as a text; None if training should continue."""
     if progress.step >= settings.max_steps:
         return f"all {settings.max_steps:,} steps done"
     if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
@@ -437,7 +477,10 @@ def _average(
     lower_is_better: bool,
     group: Group,
 ) -> Iterator[Validated]:
-    """Average the last checkpoints, and save the average as the model if it validates better than the best model."""
+    """Average the weights of the last `settings.average` checkpoints made at validations, if there are two or more.
+
+    Validate the average, yield its scores, and save it as the model of the run if it is better than the best so far.
+    """
     last = checkpoint.with_weights(run / "checkpoints", settings.average) if group.is_first else []
     count = group.first_does(lambda: len(last))
     if count < 2:
@@ -455,7 +498,10 @@ def _average(
 
 
 class _Meter:
-    """Sums over the updates since they were last read; time inside `with meter:` counts as training time."""
+    """Sums losses, tokens and time over the updates since the last `read`.
+
+    Only the time inside `with meter:` counts for the throughput; `elapsed` counts all time, including validation.
+    """
 
     def __init__(self, progress: Progress, device: torch.device) -> None:
         self._began = time.perf_counter() - progress.seconds
@@ -471,7 +517,7 @@ class _Meter:
         self._busy += time.perf_counter() - self._entered
 
     def elapsed(self) -> float:
-        """Return the seconds of the whole run, including those before it was resumed."""
+        """Return the seconds that training and validation have taken, including those before a resume."""
         return time.perf_counter() - self._began
 
     def add(self, losses: Tensor, tokens: int) -> None:
@@ -480,7 +526,10 @@ class _Meter:
         self._tokens += tokens
 
     def note(self, progress: Progress) -> Progress:
-        """Return the progress with the current sums, which a resumed run needs for the next entry of the log."""
+        """Return the progress with the present time, sums and number of consecutive skipped updates.
+
+        With them, a resumed run writes the same next row of the log.
+        """
         return replace(
             progress,
             seconds=self.elapsed(),

@@ -2,8 +2,8 @@
 
 Read `written_out` first: it is the definition. `smoothed_cross_entropy` computes the same, and is used in training.
 Logits over the vocabulary are by far the largest tensors of a step, so they are computed, used and freed a few rows at
-a time, together with their gradient: about `CHUNK_NUMBERS` of them exist at once, with R-Drop or in bfloat16 two or
-three times as many.
+a time, together with their gradient: about `CHUNK_NUMBERS` of them exist at once (`CHUNK_NUMBERS_ON_GPU` on a GPU), and
+with R-Drop or in bfloat16 two or three times as many.
 """
 
 from typing import NamedTuple
@@ -19,21 +19,26 @@ from seq2see.model.packing import Packing
 from seq2see.training import guided_alignment
 
 CHUNK_NUMBERS = 6_000_000
-"""Approximate number of logits that exist at a time on a CPU: 24 MB in float32. With fewer, matrix multiplications are
+"""Approximate number of logits in a chunk of rows on a CPU: 24 MB in float32. With fewer, matrix multiplications are
 slow; more take memory (docs/log.md).
 """
 
 CHUNK_NUMBERS_ON_GPU = 128_000_000
-"""Approximate number of logits that exist at a time on a GPU, which has ample memory, and where every kernel launch
-takes time.
+"""Approximate number of logits in a chunk of rows on a GPU, which has ample memory, and where every kernel launch takes
+time.
 """
 
 
 class Loss(NamedTuple):
-    """Sums over tokens, not means: the loop divides once by the token count of all micro-batches."""
+    """Sums over target tokens, not means: the loop divides once, by the number of tokens of all micro-batches.
+
+    With R-Drop, they are half of the sums over both forward passes.
+    """
 
     total: Tensor
-    """Sum of the label-smoothed cross entropies, in nats; differentiable."""
+    """The loss that training minimises, in nats: the sum of the label-smoothed cross entropies and, if they are used,
+    of the weighted losses of R-Drop and guided alignment. It is differentiable.
+    """
     plain: Tensor
     """Sum of the cross entropies without label smoothing, in nats; the exponential of its mean is the perplexity."""
     tokens: Tensor
@@ -44,6 +49,7 @@ def written_out(logits_NV: Tensor, labels_N: Tensor, smoothing: float) -> Tensor
     """Return the sum over tokens of -(1 - e) log p(label) - e * mean over the vocabulary of log p, with e = smoothing.
 
     This is the cross entropy of p and a distribution of 1 - e on the label plus e spread evenly over the vocabulary.
+    Padding is not part of the sum.
     """
     logs_NV = logits_NV.log_softmax(-1)
     label_N, mean_N = logs_NV.gather(1, labels_N[:, None])[:, 0], logs_NV.mean(-1)
@@ -54,10 +60,11 @@ def written_out(logits_NV: Tensor, labels_N: Tensor, smoothing: float) -> Tensor
 def smoothed_cross_entropy(
     hidden_ND: Tensor, output: nn.Linear, labels_N: Tensor, smoothing: float = 0.0, agreement: float = 0.0
 ) -> Loss:
-    """Return the label-smoothed cross entropy of `output(hidden)` and the labels (see `written_out`), in chunks.
+    """Return the label-smoothed cross entropy of `output(hidden)` and the labels (see `written_out`), by chunks.
 
-    With `agreement` (the weight of R-Drop, Liang et al. 2021), the second half of the rows must be the first half
-    again, with another dropout mask: the loss is the mean of both plus `agreement` times (KL(p, q) + KL(q, p)) / 2.
+    If `agreement` (the weight of R-Drop, Liang et al. 2021) is not 0, the second half of the rows must be the first
+    half again, with another dropout mask. With p and q, the outputs of the halves, the loss is the mean of their cross
+    entropies plus `agreement` times (KL(p, q) + KL(q, p)) / 2.
     """
     learning = torch.is_grad_enabled()  # asked here: inside a Function it is always off
     total, plain = _OutputLoss.apply(  # type: ignore[no-untyped-call]
@@ -81,7 +88,13 @@ def teacher_forced(
 ) -> Loss:
     """Return the loss with teacher forcing: each target token is predicted from the true tokens before it.
 
-    With `links_N` (see `Batch`), `alignment_weight` times the loss of the head that learns to align is added.
+    If both are given, `alignment_weight` times the loss of the head that learns the word alignment `links_N` is added.
+
+    Args:
+        sources: Offsets of the sequences in `source_N` (see `Batch`), or a `Packing` made of them.
+        targets: The same for `inputs_N`, the decoder inputs, and `labels_N`, the tokens to predict.
+        smoothing: Share of label smoothing, from 0 to 1.
+        agreement: Weight of R-Drop; see `smoothed_cross_entropy`.
     """
     if links_N is None or not alignment_weight:
         hidden_ND = model.decode(inputs_N, targets, model.encode(source_N, sources))
@@ -94,7 +107,7 @@ def teacher_forced(
 
 
 class _OutputLoss(torch.autograd.Function):
-    """Output layer and loss, computed in chunks of rows; only the gradients of a chunk are kept, not its logits."""
+    """Output layer and loss, computed in chunks of rows with their gradients, so that no chunk's logits are kept."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -175,10 +188,11 @@ class _OutputLoss(torch.autograd.Function):
 def _to_gradients_(
     scores: list[Tensor], labels_C1: Tensor, smoothing: float, agreement: float, learning: bool
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Return logits and log-probabilities of the labels in each pass, and the R-Drop loss of the two passes, C1 each.
+    """Return the label's logit and log-probability in each forward pass, and the R-Drop loss of two passes, per row.
 
-    The logits of each pass are replaced by the gradient of the loss: the softmax, minus 1 - e at the label, minus e / V
-    everywhere, plus the gradient of the R-Drop loss.
+    `scores` holds the logits of one pass, or of two with R-Drop, and is overwritten: if `learning`, by the gradient of
+    the loss, which is the softmax, minus 1 - e at the label (e is the smoothing), plus the gradient of the R-Drop loss.
+    The rest of the gradient, -e / V for every word of the vocabulary, is left to the caller.
     """
     if scores[0].is_cuda and loading.are_available(scores[0]):
         return loading.rows().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
@@ -203,8 +217,8 @@ def _disagree(logs: list[Tensor], weight: float) -> Tensor:
     """Return the R-Drop loss of two forward passes, weight * (KL(p, q) + KL(q, p)), for each row.
 
     `logs` holds the log-probabilities log p and log q. Each is replaced by a gradient with respect to the logits of
-    its pass: that of this loss, for p weight * (p * (log(p / q) - KL(p, q) + 1) - q), plus the part of the cross
-    entropy's gradient that does not depend on the label, which is the softmax, p.
+    its pass: that of this loss, which is weight * (p * (log(p / q) - KL(p, q) + 1) - q) for p, plus the part of the
+    gradient of the cross entropy that does not depend on the label: the softmax, p.
     """
     ratio_CV = logs[0] - logs[1]
     p_CV, q_CV = logs[0].exp_(), logs[1].exp_()

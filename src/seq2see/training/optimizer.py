@@ -1,6 +1,6 @@
 """Adam as in the paper (section 5.3), in PyTorch's fused form, with weight decay if it is set (AdamW).
 
-This module also saves and restores the random state: an update reads and changes nothing but weights, running means and
+This module also reads and sets the random state: an update changes nothing but the weights, their running means and the
 random state.
 """
 
@@ -22,12 +22,12 @@ class Adam:
     PyTorch's `adamw` computes this in `step`; m and v are called `exp_avg` and `exp_avg_sq` there. The defaults in
     `config.Training` are those of the paper: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9.
 
-    It calls PyTorch's functional Adam without the class `Optimizer`, which imports PyTorch's compiler: a second at the
-    start of every training, and 75 MB. Besides, that class numbers weights by groups, so that the numbers would change
-    if only some weights decay.
+    PyTorch's functional Adam is called without the class `Optimizer`, which imports PyTorch's compiler: that takes a
+    second at the start of every training, and 75 MB. Besides, that class numbers weights by groups, so that the numbers
+    would change if only some weights decay.
 
-    All means are allocated here and not at the first update, where they would lie between the tensors of a step and
-    fragment the memory: on a CPU that costs 80 MB for the paper's base model (docs/log.md).
+    All means are allocated in the constructor and not at the first update, where they would lie between the tensors of
+    a step and fragment the memory: on a CPU that costs 80 MB for the paper's base model (docs/log.md).
     """
 
     def __init__(self, weights: Iterable[nn.Parameter], settings: Training) -> None:
@@ -47,7 +47,9 @@ class Adam:
         """Update all weights that have a gradient. Weight decay applies to matrices, not to norms and biases.
 
         Args:
-            skipped: A tensor that is 1 if nothing is to be changed; it may be on the GPU, so that nothing waits for it.
+            rate: The learning rate.
+            skipped: A tensor that is 1 if nothing is to be changed, else 0. It may be on the GPU, so that the CPU need
+                not wait for it.
         """
         decay = self._settings.weight_decay
         learning = [
@@ -79,7 +81,7 @@ class Adam:
             )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Delete the gradients, or set them to 0 in place."""
+        """Delete the gradients if `set_to_none`; otherwise set them to 0 in place."""
         if set_to_none:
             for weight in self.weights:
                 weight.grad = None
@@ -87,7 +89,9 @@ class Adam:
             torch._foreach_zero_(gradients)  # one kernel launch on a GPU, not one for each
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that an update changes besides the weights, by the number of the weight: `0.exp_avg`."""
+        """Return the tensors that `step` changes besides the weights; the first weight has `0.step`, `0.exp_avg` and
+        `0.exp_avg_sq`.
+        """
         return {
             f"{number}.{name}": tensor for number, state in enumerate(self._state) for name, tensor in state.items()
         }
@@ -97,7 +101,9 @@ Dice = dict[str, Tensor]
 
 
 def random_state() -> Dice:
-    """Return the state of all random number generators that an update uses."""
+    """Return the state of the random number generators that an update uses: PyTorch's on the CPU and, if there is a
+    GPU, on the current one.
+    """
     state = {"random.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["random.cuda"] = torch.cuda.get_rng_state()

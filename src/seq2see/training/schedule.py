@@ -14,9 +14,11 @@ def noam(step: int, d_model: int, warmup_steps: int) -> float:
 
 
 def rate(step: int, *, schedule: str, peak: float, d_model: int, warmup_steps: int, max_steps: int) -> float:
-    """Return the learning rate of update `step`, counted from 1; `peak` is its value at the end of warm-up.
+    """Return the learning rate of update `step`, counted from 1.
 
-    If `peak` is 0, the peak of the paper is used. The schedule "noam" with peak 0 is `noam(step)`.
+    It rises linearly to `peak` at the end of warm-up. Then it falls with the inverse square root of the step if
+    `schedule` is "noam", and along a cosine to 0 at `max_steps` otherwise. If `peak` is 0, the peak of the paper is
+    used: "noam" then equals the function `noam`.
     """
     peak = peak or noam(warmup_steps, d_model, warmup_steps)
     if step <= warmup_steps:
