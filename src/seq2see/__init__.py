@@ -1,6 +1,6 @@
 """Train, see into and serve sequence-to-sequence Transformers.
 
-Public names load when they are first used, so that `import seq2see` costs nothing.
+Public names are imported when they are first used, so that `import seq2see` is fast.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`python -m seq2see` is `seq2see`."""
+"""Run the command line: `python -m seq2see` is the same as `seq2see`."""
 
 from seq2see.cli import main
 

@@ -1,4 +1,4 @@
-"""The public Python API: every name that a program or a notebook needs, in one place."""
+"""Public functions and classes for training and using models, with the events that a training reports."""
 
 from seq2see.documents.glossary import Glossary
 from seq2see.interop.importing import import_model

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 ROOM = 10_000_000
-"""Number of weights that settings may require beyond twice those in the file. Up to this limit the model is built, so
-that the error message can name the first weight that differs; above it, loading fails before memory is allocated.
+"""Number of weights that settings may require beyond twice those in the file. Up to this limit names and shapes are
+compared, so that the error message can name the first weight that differs; above it, loading fails at once.
 """
 
 LARGEST = 1e6
@@ -50,7 +50,7 @@ class Bundle:
 
 
 def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
-    """Load the model of a run."""
+    """Load the model, the settings and the tokenizers of a run."""
     from seq2see.model.build import build, count_parameters
 
     storage.read_manifest(folder)
@@ -82,7 +82,7 @@ def weights_file(folder: Path) -> Path:
 
 
 def save_weights(model: "nn.Module", path: Path) -> None:
-    """Replace a weight file atomically."""
+    """Write the weights of a model to a safetensors file, which is replaced atomically."""
     write_tensors(path, named_weights(model))
 
 
@@ -113,7 +113,7 @@ def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
 
 
 def check_memory(path: Path, numbers: int) -> None:
-    """Raise an error if memory cannot hold this many numbers."""
+    """Raise an error if free memory cannot hold this many float32 numbers; `path` is for the message."""
     needed, free = 4 * numbers, machine.free_memory()
     if needed > free:
         raise RunError(
@@ -166,7 +166,7 @@ def named_weights(model: "nn.Module") -> "dict[str, Tensor]":
 
 
 def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
-    """Copy weights into a model by name; the names must match exactly."""
+    """Copy weights into a model by name; names and shapes must match exactly."""
     import torch
 
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
@@ -196,7 +196,7 @@ def check_fit(own: Shapes, shapes: Shapes) -> None:
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Replace a safetensors file atomically; a checksum of its numbers is stored in it."""
+    """Replace a safetensors file atomically; a checksum of names and values is stored in it."""
     from safetensors.torch import save_file
 
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -211,7 +211,7 @@ def read_tensors(
     accept: Callable[[Shapes], None] = lambda shapes: None,
     only_float32: bool = False,
 ) -> dict[str, Any]:
-    """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
+    """Read a safetensors file as tensors of torch ("pt") or numpy ("np"), and verify its checksum if it has one.
 
     Args:
         accept: called with names and shapes before memory is allocated; raises an error if they do not fit.
@@ -250,8 +250,8 @@ def _opened(path: Path, framework: str) -> Iterator[Any]:
 
 
 def _refuse_pickle(path: Path) -> None:
-    """Raise an error about a pickle file, which may execute code; the safetensors loader's own error would be
-    unclear.
+    """Raise an error if a file is missing, or is a pickle or zip file as `torch.save` writes, which may execute code;
+    the safetensors loader's own error would be unclear.
     """
     if not path.is_file():
         raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")

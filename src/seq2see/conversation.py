@@ -1,4 +1,4 @@
-"""A conversation with a model: lines are cleaned before the search, and a note explains a missing answer."""
+"""A conversation with a model: lines are cleaned before translation, and notes say what was cut or has no answer."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from seq2see.tokens.interface import Tokenizer, normal_form
 
 
 class Words(NamedTuple):
-    """The texts of a conversation other than the model's answers, in one language."""
+    """The greeting and the notes to the user, in one language."""
 
     hello: str
     nothing: str
@@ -44,13 +44,13 @@ KOREAN = Words(
 
 
 def settings_for(settings: Settings) -> Settings:
-    """Return the settings of a run, with lines cut to the length of the training data."""
+    """Return settings by which a line is cut at `data.max_length` tokens, as in training, if not before."""
     most = min(settings.decoding.max_source, settings.data.max_length + 1)  # one place is for the end
     return replace(settings, decoding=replace(settings.decoding, max_source=most))
 
 
 def words_for(run: Run) -> Words:
-    """Return texts in the language of the user: Korean if the sources of the run are Korean, else English."""
+    """Return the texts in Korean if the sources of the run are Korean, else in English, with the run's token limit."""
     code = run.languages.source
     korean = matches("ko", code) if code is not None else run.tokenizers.source.scripts[:1] == ["HANGUL"]
     words = KOREAN if korean else ENGLISH
@@ -70,15 +70,16 @@ def hear(run: Run, typed: str, words: Words) -> tuple[str, str]:
 
 
 def answer(result: Result, words: Words) -> tuple[str, str]:
-    """Return the answer and a note about it; either may be empty."""
+    """Return the answer and a note, which says that the line was cut or that the answer is empty; else it is empty."""
     said = result.text.strip()
     return said, words.long if result.cut else "" if said else words.silent
 
 
 def _tidy(line: str, tokenizer: Tokenizer) -> str:
-    """Return a line in the form of training data: single spaces, no invisible characters, composed letters.
+    """Return a line with single spaces, composed letters (NFC), and no invisible characters without a token.
 
-    A form that the tokenizer knows better is kept, such as decomposed letters of a corpus that has them.
+    If the tokenizer knows more of the line with its letters as typed, or with all its characters, that form is
+    returned.
     """
     typed = " ".join(line.split())
     hidden = list({each for each in typed if not each.isprintable()})

@@ -35,7 +35,7 @@ class SettingError(SeqError):
 
 
 class RunError(SeqError):
-    """A run folder that is missing, half written, of another format, or already exists."""
+    """A run folder that is missing, half written, of another format, already there, or cannot be written to."""
 
 
 class PassingError(RunError):
@@ -46,11 +46,11 @@ class PassingError(RunError):
 
 
 class LostError(PassingError):
-    """Another of several processes has died or hangs; it may be the one that reports errors."""
+    """Another of several processes has died or hangs."""
 
 
 class OnlyHereError(RunError):
-    """A problem of one machine only, which the process on that machine has to report itself."""
+    """A problem of one of several processes only, which that process has to report itself."""
 
 
 def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
@@ -82,7 +82,7 @@ def shown(value: Any) -> str:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return the end of a message: the closest spelling if there is one, else a list of all choices."""
+    """Return the end of a message about an unknown word: the closest choice if there is one, else all choices."""
     options = sorted(choices)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     if close:

@@ -50,8 +50,8 @@ TRUSTED: Final = {named.expression for named in NAMED.values()}
 LONGEST: Final = 4000
 """Maximum number of characters of a user's regular expression; `re` compiles any of this length in a second or two."""
 PATIENCE: Final = 0.2
-"""Seconds that matching a user's expression in one text may take, plus `PATIENCE_FOR_EACH` for each character of the
-text; after that, an error is raised.
+"""Seconds of CPU time that matching a user's expression in one text may take, plus `PATIENCE_FOR_EACH` for each
+character of the text; after that, an error is raised.
 """
 PATIENCE_FOR_EACH: Final = 1e-5
 """Seconds per character of a text that are added to `PATIENCE`: fifty times what a usual expression takes."""
@@ -86,7 +86,7 @@ def compiled(pattern: str, where: str) -> "Matcher":
 
 
 class Matcher:
-    """Splits texts by an expression like `re.finditer`, within a time limit, on any thread."""
+    """Finds the matches of an expression in texts, on any thread; those of a user's expression within a time limit."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
@@ -107,7 +107,7 @@ class Matcher:
         return tokens
 
     def spans(self, text: str) -> Spans:
-        """Return the spans of all matches."""
+        """Return (start, end) of each match; raise an error if a user's expression takes too long."""
         if self.expression in TRUSTED:
             return [match.span() for match in self._compiled.finditer(text)]
         task = self.expression, text, PATIENCE + PATIENCE_FOR_EACH * len(text)
@@ -128,7 +128,9 @@ Task = tuple[str, str, float]
 
 
 def _spans_in_time(task: Task) -> Spans:
-    """Return the spans of all matches, or raise an error when a timer's signal interrupts `re` on the main thread."""
+    """Return the spans of all matches, or raise an error after the given CPU time (never on Windows). This must be the
+    main thread, on which a timer's signal can interrupt `re`.
+    """
     expression, text, seconds = task
     find = _compile(expression).finditer
     if not hasattr(signal, "setitimer"):  # on Windows
@@ -158,7 +160,7 @@ _workers: dict[int, WorkerProcess] = {}
 
 
 def _spans_by_worker(task: Task) -> Spans:
-    """Call `_spans_in_time` in the main thread of another process."""
+    """Call `_spans_in_time` in the main thread of another process, which is started on first use."""
     with _lock:
         worker = _workers.get(os.getpid())
         if worker is None:
@@ -192,9 +194,9 @@ _MAY_FOLLOW: Final = {
 
 
 def is_smiles(text: str) -> bool:
-    """Return whether a text is valid SMILES: valid atoms, with all branches and rings closed.
+    """Return whether a text is well-formed SMILES: valid atoms, with all branches and rings closed.
 
-    A reaction is two or three sets of molecules separated by >, of which some may be empty.
+    Valences are not checked. A reaction is two or three sets of molecules separated by >, of which some may be empty.
     """
     parts = text.split(">")
     return len(parts) <= 3 and any(parts) and all(_molecules(part) for part in parts if part)

@@ -1,5 +1,5 @@
-"""Special tokens (padding, unknown, begin, end) with ids and spellings common to all vocabularies; the
-aligning head.
+"""Special tokens (padding, unknown, begin, end), with the same ids and spellings in all vocabularies; and the attention
+head that is trained to align.
 """
 
 from typing import Final
@@ -16,6 +16,6 @@ COUNT: Final = len(SPELLINGS)
 def alignment_head(decoder_layers: int) -> tuple[int, int]:
     """Return (decoder layer, head), counted from 0, of the head that `training.alignment_weight` trains to align.
 
-    It is a head of the penultimate layer, which works best (Garg et al. 2019).
+    It is a head of the penultimate layer (of the only one, if there is one), which works best (Garg et al. 2019).
     """
     return max(0, decoder_layers - 2), 0

@@ -260,7 +260,7 @@ def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[E
 
 @dataclass
 class _Unit:
-    """A <tu>: the first text of each language, and the source language if the unit states it."""
+    """A <tu>: the first text of each language, and the source language that it or the file states (or empty)."""
 
     line: int
     source: str
@@ -268,9 +268,10 @@ class _Unit:
 
 
 def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
-    """Yield the two languages of a translation memory; with more than two, those that are wanted.
+    """Yield the texts of two languages: those in `wanted`, else those of the first unit that has two.
 
-    If a unit does not state its source language, the source language of the file is used, else the first language.
+    There, the source is the language that the unit or the file names as such, else the first, and the target is the
+    next. If the file has more languages to choose from, an error is raised after the last row.
     """
     seen: dict[str, None] = {}
     source, target = wanted
@@ -317,7 +318,7 @@ def _text_in(unit: _Unit, wanted: str | None) -> str:
 LONGEST_TAG: Final = 1 << 20
 """Maximum number of bytes of a tag, of a comment, and of everything before <tmx>: the parser keeps each in memory."""
 MOST_NAMES: Final = 10_000
-"""Maximum number of different names of elements, attributes and languages in a file. TMX has about fifty."""
+"""Maximum number of different names of elements and attributes in a file, and of its languages. TMX has about fifty."""
 DEEPEST: Final = 100
 """Maximum depth of nested elements. TMX needs five, and codes within codes a few more."""
 CODES: Final = {"bpt", "ept", "it", "ut", "ph"}
@@ -325,7 +326,7 @@ CODES: Final = {"bpt", "ept", "it", "ut", "ph"}
 
 
 def _units(path: Path, faults: Faults) -> Iterator[_Unit]:
-    """Yield every <tu> while the file is being read."""
+    """Yield the translation units (<tu>) of a file while it is read."""
     reader = _TmxReader(path, faults)
     for _ in reader.read():
         yield from reader.take()
@@ -370,7 +371,7 @@ class XmlReader:
         raise NotImplementedError
 
     def read(self) -> Iterator[None]:
-        """Read the file, and yield after each part of it."""
+        """Parse the file in chunks, and yield after each."""
         try:
             with opened(self.path) as stream:
                 while chunk := stream.read(1 << 16):
@@ -490,7 +491,7 @@ class _TmxReader(XmlReader):
             self._unit = None
 
     def _close_code(self, name: str, start: int) -> None:
-        """Remove codes from the text, except a placeholder (`%s`) that is not markup such as a line break."""
+        """Remove the content of an inline element; that of <ph> stays (`%s`), or becomes a space if it is markup."""
         assert self._segment is not None
         content = "".join(self._segment[start:])
         self._segment[start:] = []

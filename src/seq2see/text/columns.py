@@ -29,7 +29,9 @@ HEADERS: Final = (
     ("원문", "번역문"),
     ("text", "label"),
 )
-"""Well-known names of columns and fields, in order of preference. The names of two languages work, too."""
+"""Names of source and target columns or fields that are recognised, in order of preference. The names of two languages
+work, too.
+"""
 SOURCES, TARGETS = (frozenset(side) for side in zip(*HEADERS, strict=True))
 OWN: Final = HEADERS[0]
 """Names of the source and target fields in files that seq2see writes. A JSON record with these names may contain
@@ -63,7 +65,11 @@ def choose(names: list[str], asked: Sides, spoken: Sides) -> tuple[list[int] | N
 
 
 def by_name(names: Sequence[str], spoken: Sides) -> list[int] | None:
-    """Return the indices of the columns with well-known names, or named after two languages; None if there are none."""
+    """Return the indices of source and target; None if their names do not say which columns they are.
+
+    They are columns of the languages in `spoken`, else columns with well-known names (`HEADERS`), else the only two
+    columns that are named after languages.
+    """
     small = [name.lower() for name in names]
     codes = {place: code for place, name in enumerate(names) if (code := languages.known(name))}
     if _is_numbered(names):
@@ -123,7 +129,7 @@ def are_languages(one: str, other: str) -> bool:
 
 
 def _is_numbered(names: Sequence[str]) -> bool:
-    """Return whether the first column numbers the rows: `id` is then not Indonesian, nor `no` Norwegian."""
+    """Return whether the first of three or more columns is `id` or `no`: row numbers, not Indonesian or Norwegian."""
     return len(names) > 2 and names[0].lower() in ("id", "no")
 
 
@@ -185,7 +191,9 @@ def field(record: Any, name: str) -> Any:
 
 
 def wrong_record(record: Any, keys: tuple[str, str], asked: Sides) -> tuple[str, str]:
-    """Return an error message about a record that lacks a field, and the options that name the fields it has."""
+    """Return an error message about a record that lacks a text, and advice: similar names of fields, or options that
+    choose among its fields; the advice may be empty.
+    """
     fields = list(_fields(record))
     if any(asked) or keys != OWN:
         missing = [key for key in keys if key not in fields]
@@ -199,7 +207,7 @@ def wrong_record(record: Any, keys: tuple[str, str], asked: Sides) -> tuple[str,
 
 
 def _fields(record: Any, before: str = "") -> Iterable[str]:
-    """Yield every path in a record that leads to a text, a few levels deep."""
+    """Yield the dotted paths of texts in a record, up to four levels deep; for a list, the numbers of texts from 1."""
     if isinstance(record, dict) and before.count(".") < 4:
         for key, value in record.items():
             if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The built-in corpus: dates written out in fifty languages, to ISO 8601.
+"""A built-in corpus: dates written out in fifty languages, to ISO 8601.
 
     2024년 3월 7일 목요일          2024-03-07
     ७ मार्च २०२४                  2024-03-07
@@ -36,7 +36,7 @@ Writer = Callable[[date], str]
 
 
 def pairs(split: Split) -> Iterator[Pair]:
-    """Yield the pairs of a split, the same on every machine: languages take turns, and so do the forms of each."""
+    """Yield the pairs of a split, the same on every machine: languages take turns, and so do the formats of each."""
     forms = {language: writers(language) for language in LANGUAGES}
     for index, day in enumerate(days(split)):
         turn, language = index // len(LANGUAGES), LANGUAGES[index % len(LANGUAGES)]
@@ -57,7 +57,11 @@ def days(split: Split) -> list[date]:
 
 
 def writers(language: str) -> list[Writer]:
-    """Return the ways to write a date in a language: medium, long and full format, in each numbering system it uses."""
+    """Return functions that write a date in a language: in its medium, long and full format, with its digits.
+
+    Formats with an all-numeric date are left out. Languages that use Latin digits and their own have functions for
+    both.
+    """
     locale = Locale.parse(language)
     patterns = {form: get_date_format(form, locale) for form in ("medium", "long", "full")}
     spelled = {each.pattern: each for each in patterns.values() if MONTH_IN_WORDS.search(each.pattern)}

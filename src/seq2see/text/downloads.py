@@ -1,4 +1,4 @@
-"""Corpora that others publish: downloaded once into the user's cache, and verified.
+"""Corpora published on the web: downloaded once into the user's cache, and verified.
 
 A file is written as `.part` and renamed once its SHA-256 is right. A download that was interrupted is resumed, where
 the server allows it.
@@ -40,7 +40,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Remote:
-    """A corpus that others publish, downloaded when it is first asked for."""
+    """A corpus published on the web, which is downloaded when it is first used."""
 
     name: str
     pairs: int
@@ -69,7 +69,9 @@ REMOTES: Final = {remote.name: remote for remote in _remotes()}
 
 @dataclass(frozen=True)
 class Fetching:
-    """The progress of a download in bytes; the first event comes before the first byte."""
+    """Progress of a download: `done` of `total` bytes of the missing files of a corpus, from the address `place`. The
+    first event comes before the first byte.
+    """
 
     corpus: str
     place: str
@@ -85,7 +87,7 @@ def unwatched(event: Fetching) -> None:
 
 
 class Entry(NamedTuple):
-    """A line of `seq2see data list`."""
+    """A corpus as `seq2see data list` shows it."""
 
     name: str
     pairs: int
@@ -125,7 +127,9 @@ def catalogue() -> list[Entry]:
 
 
 def get(name: str, places: Sequence[str | Path] = (), watch: Watch = unwatched) -> Path | None:
-    """Put a corpus into the cache, from `places` or by download, and return its folder; None if it is built in."""
+    """Put a corpus into the cache, from `places` (files or folders) if given, else by download, and return its folder;
+    None if it is built in.
+    """
     found = REMOTES.get(name)
     if found is None:
         if name in names():
@@ -150,7 +154,7 @@ def missing(corpus: str, wanted: Iterable[File]) -> list[File]:
 
 
 def download(corpus: str, wanted: Sequence[File], watch: Watch = unwatched) -> None:
-    """Download the files that are not in the cache yet."""
+    """Download the files that are not in the cache yet, or are damaged there."""
     if not missing(corpus, wanted):
         return
     with _alone(corpus) as folder:
@@ -196,7 +200,7 @@ def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
 
 
 class _UnreachedError(Exception):
-    """No server could be reached, or the server does not have the file."""
+    """The server cannot be reached, or answers with an error."""
 
 
 def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
@@ -234,8 +238,8 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
 
 
 def _left(part: Path) -> int:
-    """Return the number of bytes that an earlier download has written; 0 if the file is a link or has several hard
-    links.
+    """Return the number of bytes that an earlier download has written; 0 if there is no such file, or if it is a link
+    or has several hard links.
     """
     try:
         there = part.lstat()
@@ -262,7 +266,7 @@ def _ask(address: str, start: int) -> http.client.HTTPResponse:
 
 
 def _write(part: Path, start: int, chunks: Iterable[bytes], most: int) -> None:
-    """Write chunks to a file from a position on, until they end or exceed the expected size."""
+    """Write chunks to a file from position `start` on, until they end or the file is larger than `most` bytes."""
     try:
         with part.open("r+b") if start else storage.create(part) as stream:
             stream.seek(start)

@@ -8,13 +8,16 @@ SPELLED = re.compile(r"([A-Za-z]{2,3})((?:[-_@][A-Za-z0-9]{2,8})*)")
 
 
 def tag(text: str) -> str:
-    """Return a code as the web writes it: `EN_us` -> `en-US`, `zh_hant` -> `zh-Hant`, `ko_KR.UTF-8` -> `ko-KR`."""
+    """Return a language code as HTML has it: `EN_us` -> `en-US`, `zh_hant` -> `zh-Hant`, `ko_KR.UTF-8` -> `ko-KR`."""
     first, *rest = re.split("[-_@]", text.strip().partition(".")[0])
     return "-".join([first.lower(), *(part.upper() if len(part) == 2 else part.title() for part in rest)])
 
 
 def known(text: str) -> str | None:
-    """Return the code of a language, given a code or an English or Korean name: `German`, `독일어`, `deu` -> `de`."""
+    """Return the code of a language by its code or its English or Korean name: `German`, `독일어`, `deu` -> `de`.
+
+    Return None if the text is not a language that has a two-letter code.
+    """
     text = text.strip()
     if code := _names().get(text.lower()):
         return code
@@ -39,7 +42,7 @@ def display_name(code: str) -> str:
 
 
 def script(code: str) -> str | None:
-    """Return the usual script of a language, by its name in Unicode: `en` -> `Latin`, `zh-TW` -> `Han`."""
+    """Return the usual script of a language by its name in Unicode, if known: `en` -> `Latin`, `zh-TW` -> `Han`."""
     from babel import Locale
     from babel.core import get_global
 

@@ -1,4 +1,4 @@
-"""`Pair`: a source, its target, and where they were read. All text in seq2see is passed on as pairs."""
+"""`Pair`: a source, its target, and where they were read."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -30,11 +30,11 @@ NOTHING: Final = Sides()
 
 
 GivenPairs = str | Path | Iterable[Pair | Sequence[str]]
-"""A file, a corpus by name, or pairs: `(source, target)`, with any further references behind, or `Pair`."""
+"""A file, a corpus by name, or pairs: `Pair`, or `(source, target)`, followed by any further references."""
 
 
 def pair_of(given: Pair | Sequence[str], number: int) -> Pair:
-    """Return a pair as the user has given it, or an error that says which one is none."""
+    """Return a pair of the user as a `Pair`; raise an error with its number if it is not (source, target)."""
     match given:
         case Pair():
             return given
@@ -45,7 +45,9 @@ def pair_of(given: Pair | Sequence[str], number: int) -> Pair:
 
 
 def usual_sources(pairs: Sequence[Pair], count: int = 4, longest: int = 80) -> list[str]:
-    """Return up to `count` sources for trying out a model: single lines of moderate length."""
+    """Return up to `count` sources of the first 200 pairs for trying out a model: of medium length among them, at most
+    `longest` characters, without control characters.
+    """
     texts = {pair.source.strip() for pair in pairs[:200]}
     fitting = sorted((text for text in texts if len(text) <= longest and text.isprintable()), key=lambda t: (len(t), t))
     usual = fitting[len(fitting) // 4 : len(fitting) // 4 * 3] or fitting
