@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 Number = TypeVar("Number", bound=np.generic)
 
 OTHER, BREAK, CONTROL, LOST = range(4)
-"""Kinds of characters that are not letters: others, line breaks, control characters, and the replacement character
-U+FFFD. Numbers from 4 on are scripts, the indices of `Tables.scripts`.
+"""Kinds of characters that are not letters: any other character, line breaks, control characters, and the replacement
+character U+FFFD. Numbers from 4 on are scripts, the indices of `Tables.scripts`.
 """
 
 _PART: Final = 1 << 16
@@ -105,9 +105,13 @@ class TextMeasures(NamedTuple):
 
     length: NDArray[np.int64]
     script: NDArray[np.uint8]
-    """Number of the script that most letters of the text belong to; 0 if the text has no letters."""
+    """Number of the script with the most letters in the text; that of Kana if more than a tenth of the letters are
+    Kana, since Japanese has Han, too; 0 if the text has no letters.
+    """
     pure: NDArray[np.bool_]
-    """Whether at least nine in ten letters of the text belong to `script`; false if the text has no letters."""
+    """Whether at least nine in ten letters of the text belong to `script` (in Japanese, always); false if the text has
+    no letters.
+    """
     signs: NDArray[np.uint8]
     digits: NDArray[np.uint16]
     """Hash of the digits of the text, which does not depend on their order or script; 0 if the text has no digits."""
@@ -157,8 +161,8 @@ def measure(texts: list[str]) -> TextMeasures:
 def keys(texts: list[str]) -> list[bytes]:
     """Return keys that are equal for near-duplicates: letters and digits in lower case, without punctuation and spaces.
 
-    A single word of ASCII is its own key (in molecules, code and identifiers capitals and signs mean something), and
-    so is a text of more signs than letters, or of no letters at all.
+    A single word of ASCII is its own key (in molecules, code and identifiers capitals and signs mean something), and so
+    is a text of which at least half is punctuation and spaces, or that has no letters.
     """
     table = tables()
     codes = _codes("\n".join(texts).casefold() + "\n")
@@ -207,7 +211,7 @@ UNSPACED = {"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"}
 
 
 def are_unspaced(texts: list[str]) -> bool:
-    """Return whether most of the texts are written without spaces between words."""
+    """Return whether most of the texts are in a script without spaces between words."""
     found = [script_name(script) in UNSPACED for script in measure(texts).script]
     return 2 * sum(found) > len(found)
 
@@ -222,13 +226,13 @@ _RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
 _FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
 _CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")
 _CLOSING: Final = frozenset("”“’‘»«›‹…–—\u00a0")
-"""Closing quotation marks, dashes and similar characters, which may follow a word without a space in any language."""
+"""Quotation marks, dashes and similar characters, which may follow a word without a space in any language."""
 _BREAK: Final = re.compile(f"\\s*[{BREAKS}]+\\s*")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]+")
 
 
 class Mended(NamedTuple):
-    """A repaired text, and the damage that was repaired."""
+    """A repaired text, and which damage it had; lost characters (U+FFFD) cannot be repaired."""
 
     text: str
     mojibake: bool
@@ -265,7 +269,7 @@ def _unmangle_once(text: str) -> str:
 
 
 def _ends_a_word(match: re.Match[str]) -> bool:
-    """Return whether a match ends a word and closes a quotation, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
+    """Return whether a match is the end of a word and the sign after it, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
     run, text, (start, end) = match[0], match.string, match.span()
     before, after = text[max(0, start - 1) : start], text[end : end + 1]
     fits = str.isupper if before.isupper() else str.islower

@@ -1,4 +1,4 @@
-"""Write a clean copy of a corpus: pairs that the diagnosis keeps, repaired; dropped pairs go to a second file."""
+"""Write a clean copy of a corpus: the pairs that the diagnosis keeps, repaired. Dropped pairs go to a second file."""
 
 import os
 from collections.abc import Iterable
@@ -13,6 +13,8 @@ from seq2see.text.rows import Row
 
 
 class Written(NamedTuple):
+    """Numbers of pairs of the corpus: kept, repaired (which are also kept), and dropped."""
+
     kept: int
     repaired: int
     dropped: int
@@ -24,7 +26,9 @@ def dropped_beside(clean: Path) -> Path:
 
 
 def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
-    """Raise an error, before the work begins, if `clean` would replace a file of the user."""
+    """Raise an error, before the work begins, if `clean` is not a .tsv file in an existing folder, or if it or the file
+    of dropped pairs would replace an examined file, or, without `force`, any file.
+    """
     if clean.suffix.lower() != ".tsv":
         raise SettingError(f"--write {clean}: a clean copy is a .tsv file (source<TAB>target)")
     for path in (clean, dropped_beside(clean)):
@@ -37,7 +41,9 @@ def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
 
 
 def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
-    """Write the kept pairs to `clean`, and dropped pairs with line and reason beside it; both files atomically."""
+    """Write the kept pairs to `clean`, and dropped pairs with line and reason to `dropped_beside(clean)`; both
+    atomically.
+    """
     repaired = 0
     try:
         with (

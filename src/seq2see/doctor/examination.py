@@ -29,8 +29,7 @@ LEARN: Final = 5
 _CROWD: Final = 33
 _STRETCH: Final = 100
 """If more than `_CROWD` pairs are marked within this many consecutive rows, they did not get there by accident; see
-`are_sparse`.
-"""
+`are_sparse`."""
 _MANY: Final = 1 / 5
 """Share of marked pairs (with exchanged sides, for example) above which they are taken for intended, as in a corpus for
 translation in both directions.
@@ -55,7 +54,8 @@ _ROW: Final = np.dtype(
 
 
 def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
-    """Read all rows and return the diagnosis; the rows up to the last example are read twice. Faults raise no error."""
+    """Read all rows and return the diagnosis with examples, for which the rows up to the last are read again. Faults
+    raise no error."""
     seen = Examination()
     for row in rows:
         seen.add(row.source, row.target, row.faults)
@@ -80,7 +80,7 @@ def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
 
 
 def short(diagnosis: Diagnosis, most: int = 6) -> list[str]:
-    """Return up to `most` problems, one line each, for `train` to print."""
+    """Return up to `most` problems, without mere notes, one line each, for `train` to print."""
     lines = []
     for finding in diagnosis.problems[:most]:
         since = f", from pair {finding.rows[0] + 1:,} on" if finding.name == "shift" else ""
@@ -96,7 +96,7 @@ class Examination:
     """Collects measures of pairs: call `add` for each pair, then `diagnose`.
 
     Args:
-        share: If only a sample is added, it is one block in every `share` blocks; `skip_to` says which.
+        share: If only a sample of the pairs is added, one in every `share` blocks of them; `skip_to` says which.
     """
 
     def __init__(self, share: int = 1) -> None:
@@ -122,7 +122,7 @@ class Examination:
         """Texts of the first blocks, kept until the words of each side are learned."""
 
     def add(self, source: str, target: str, faults: int = 0) -> None:
-        """Add a pair; `faults` are those of `rows.Row`."""
+        """Add a pair; `faults` are the flags of its row (`rows.Row`)."""
         self._texts += (source, target)
         self._characters += len(source) + len(target)
         self._faults.append(faults)
@@ -162,7 +162,8 @@ class Examination:
         self._heard = []
 
     def _look_at_columns(self, texts: list[str], before: int) -> None:
-        """Collect facts about both sides: different values, line numbers, and words that sources share with targets."""
+        """Collect facts about both sides: different values, whether they count up by one, and the share of words that
+        sources have in common with targets."""
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
@@ -180,7 +181,7 @@ class Examination:
                     self._shared.append(len(words.intersection(target.split())) / len(words))
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return one measure of all pairs, in the order of the pairs."""
+        """Return one measure (a field of `_ROW`) of all pairs, in the order of the pairs."""
         return np.concatenate([block[name] for block in self._blocks] or [np.empty(0, _ROW[name])])
 
     def _place(self, row: int) -> int:
@@ -200,7 +201,7 @@ class Examination:
         """Judge the pairs that were added.
 
         Args:
-            against: another set, such as the test set, whose pairs must not be in the training set.
+            against: another set, such as the test set, whose pairs must not be among these.
             labels: names of the two sides, such as `en` and `ko`.
             about: for some kinds of findings, a description and advice that replace the general ones.
         """
@@ -258,9 +259,8 @@ class Examination:
         )
 
     def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Mark pairs whose source and target are exchanged, by their scripts, or by their words if both sides have the
-        same script.
-        """
+        """Mark pairs whose source and target are exchanged: by the usual scripts of the sides if there are two, else by
+        their words."""
         source, target = scripts
         if not source or not target or source == target:
             return (flags & _EXCHANGED) > 0
@@ -269,7 +269,8 @@ class Examination:
         return found
 
     def _foreign(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Mark texts in an unusual script, except short ones in Latin letters: names and commands occur everywhere."""
+        """Mark pairs with a text in a script that is unusual on its side, except texts of fewer than 5 characters, or
+        fewer than 40 in Latin letters: names and commands occur everywhere."""
         names = characters.tables().scripts
         latin, han, kana = map(names.index, ("Latin", "Han", "Kana"))
         found = np.zeros(len(flags), np.bool_)
@@ -427,14 +428,15 @@ def mark_exchanged(rows: NDArray[Any], texts: list[str], odds: side_words.Odds) 
 
 
 def usual_script(scripts: NDArray[np.uint8]) -> int:
-    """Return the script of at least eight texts in ten; 0 if there is no such script, or if there are too few texts."""
+    """Return the script of at least eight in ten texts that have letters; 0 if there is none, or too few texts."""
     counts = np.bincount(scripts, minlength=256)[1:]
     most = int(counts.argmax())
     return most + 1 if counts.sum() >= _FEW and counts[most] >= 0.8 * counts.sum() else 0
 
 
 def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[int, int]:
-    """Return the two scripts of at least eight pairs in ten, in the more frequent direction; 0, 0 if there are none."""
+    """Return the two different scripts of at least eight pairs in ten, in the more frequent direction; 0, 0 if there
+    are none, or too few pairs."""
     counts = np.bincount(sources.astype(np.uint16) << 8 | targets, minlength=1 << 16).reshape(256, 256)[1:, 1:]
     np.fill_diagonal(counts, 0)
     source, target = divmod(int(counts.argmax()), 255)
@@ -451,7 +453,8 @@ def are_sparse(rows: Mask) -> bool:
 
 
 def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:
-    """Mark hashes that occurred before. They are sorted in parts, by their first bits, to save memory."""
+    """Mark hashes that occurred before, in rows that are marked in `among`; other rows are ignored. They are sorted in
+    parts, by their first bits, to save memory."""
     found = np.zeros(len(hashes), np.bool_)
     part = (hashes >> np.uint64(60)).astype(np.uint8)
     for number in range(16):
@@ -462,7 +465,7 @@ def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:
 
 
 def _among(hashes: NDArray[np.uint64], others: NDArray[np.uint64]) -> Mask:
-    """Mark the hashes that are among the others."""
+    """Mark the hashes that are also in `others`."""
     if not len(others):
         return np.zeros(len(hashes), np.bool_)
     others = np.sort(others)

@@ -18,7 +18,7 @@ SHOWN: Final = 3
 
 
 class Kind(NamedTuple):
-    """A kind of finding. It is only a note while the share of affected pairs is at most the tolerated share."""
+    """A kind of finding. It is only a note while the share of affected pairs is below the tolerated share."""
 
     severity: Severity
     tolerated: float
@@ -51,8 +51,8 @@ class Finding:
     what: str
     advice: str
     rows: tuple[int, ...] = ()
-    """Indices, counted from 0, of the first `SHOWN` rows with the problem; empty if it concerns the corpus as a
-    whole.
+    """Indices, counted from 0, of the first `SHOWN` rows with the problem, or at which shifts begin; empty if it
+    concerns the corpus as a whole.
     """
     examples: tuple[Example, ...] = ()
 
@@ -73,9 +73,13 @@ class Diagnosis:
     rows: int
     findings: tuple[Finding, ...]
     scripts: tuple[str, str]
-    """Names of the scripts of most sources and of most targets; an empty name if no script has a large majority."""
+    """Names of the scripts of the sources and of the targets; an empty name if fewer than eight in ten texts are in the
+    same script.
+    """
     lengths: tuple[NDArray[np.uint16], NDArray[np.uint16]]
-    """Lengths in characters of the sources, and of the targets, of all pairs that could be read; at most 65,535."""
+    """Lengths in characters of the sources, and of the targets, of all pairs that could be read and have no empty side;
+    at most 65,535.
+    """
     reasons: NDArray[np.uint8]
     """Index in REASONS of the reason why each row is dropped; 0 where it is kept."""
     swapped: Mask
@@ -116,9 +120,11 @@ class Book:
         count: int | None = None,
         rows: tuple[int, ...] = (),
     ) -> None:
-        """Add a finding about the rows of a mask, or about the whole corpus (mask None); an empty mask adds nothing.
+        """Add a finding about the rows of a mask, or about the whole corpus (mask None).
 
-        `gravity` is the share that decides how severe the finding is; by default, the share of marked rows.
+        Nothing is added for an empty mask; nor without a mask, if there is neither a count nor a description: `what`,
+        or that of `about`. `gravity` is the share that decides how severe the finding is; by default, the share of
+        marked rows.
         """
         kind = KINDS[name]
         told, to_do = self._about.get(name, ("", ""))

@@ -42,7 +42,7 @@ class SideNumbers(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Rows from `start` to `end` (exclusive) whose target is `lag` rows further down."""
+    """Rows from `start` to `end` (exclusive) whose targets are `lag` rows further down (up, if negative)."""
 
     start: int
     end: int
@@ -75,7 +75,7 @@ def shifts(source: SideNumbers, target: SideNumbers) -> list[Shift]:
 
 
 def _lags(source: SideNumbers, target: SideNumbers, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    """Return the lag of each window: 0 if that fits best, another lag if it is significantly better, or UNSURE."""
+    """Return the lag of each window: 0 if that fits best, another lag if it fits significantly better, else UNSURE."""
     rows = starts[:, None] + np.arange(width)
     here = source.at(rows)
     level = _likeness(here, target, rows, 0)
@@ -110,7 +110,9 @@ def _standard(lengths: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _repeats(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
-    """Return for each window whether most targets `lag` rows further down repeat the source, as answers may do."""
+    """Return for each window whether most targets `lag` rows further down repeat the source, as answers may do, judged
+    by length, digits and punctuation.
+    """
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same = (here.length == there.length) & (here.digits == there.digits) & (here.signs == there.signs)
     return np.asarray(same.mean(axis=1) > 0.5)

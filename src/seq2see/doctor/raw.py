@@ -16,7 +16,7 @@ _GUESSED_BY: Final = 1 << 16
 
 
 class Tolerated(Faults):
-    """Collects the faults of files that are read leniently, instead of raising errors."""
+    """Collects problems of whole files instead of raising them; rows hold their own faults."""
 
     lenient = True
 
@@ -28,7 +28,7 @@ class Tolerated(Faults):
         """The beginnings of the first lines that are not UTF-8."""
         self._room = _GUESSED_BY
         self.about: dict[str, tuple[str, str]] = {}
-        """For some kinds of findings, a description of the rows and advice."""
+        """For some kinds of findings, by name, a description of the rows and advice."""
 
     def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
         """Do nothing, since the row itself records the fault."""
@@ -82,12 +82,12 @@ class RawPairs:
 
     @property
     def labels(self) -> Sides:
-        """Return the names of the sides (languages, or suffixes of parallel files) if all files have the same."""
+        """Return the names of the sides (languages, or suffixes of parallel files), unless files differ in them."""
         labels = {_labels(part) for part in self._parts if isinstance(part, Pairs)}
         return labels.pop() if len(labels) == 1 else NOTHING
 
     def about(self) -> dict[str, tuple[str, str]]:
-        """Return a description and advice for some kinds of findings of the last iteration."""
+        """Return, for some kinds of findings by name, a description and advice from the last iteration."""
         told = dict(self._faults.about)
         if self.problems:
             told["file"] = "; ".join(self.problems), ""

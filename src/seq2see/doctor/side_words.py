@@ -26,8 +26,9 @@ _MOST: Final = 20_000
 _READ: Final = 10
 """Number of words at the beginning of a text whose log-odds are averaged; further words hardly change the result."""
 _AGREE: Final = 0.9
-"""Minimum share of pairs whose source has words typical of sources and whose target has words typical of targets. With
-a smaller share, the words do not distinguish the sides, which are probably in the same language.
+"""Minimum share of pairs whose source has words typical of sources and whose target has words typical of targets, among
+the pairs with known words on both sides. With a smaller share, the words do not distinguish the sides, which are
+probably in the same language.
 """
 
 
@@ -54,7 +55,7 @@ def are_exchanged(odds: Odds, source: str, target: str) -> bool:
 
 
 def tell(odds: Odds, text: str) -> float:
-    """Return the mean log-odds of the first words of a text; 0 if fewer than two of them are known."""
+    """Return the mean log-odds of the first `_READ` words of a text; 0 if fewer than two of them are known."""
     told = [odds[word] for word in text.lower().split(maxsplit=_READ)[:_READ] if word in odds]
     return sum(told) / len(told) if len(told) > 1 else 0.0
 
@@ -70,7 +71,9 @@ def is_header(source: str, target: str) -> bool:
 
 
 def have_exchanged_names(labels: Sides, scripts: tuple[str, str]) -> bool:
-    """Return whether source and target have each other's names, judged by the names or by the languages' scripts."""
+    """Return whether source and target have each other's names: their usual names (`source`, `target`), or the names of
+    languages whose scripts are those of the other side.
+    """
     if not (labels.source and labels.target):
         return False
     if labels.source in columns.TARGETS and labels.target in columns.SOURCES:

@@ -1,4 +1,4 @@
-"""Open what `seq2see train PAIRS` names: files of pairs, and corpora by name."""
+"""Open the pairs that a command names: files of pairs, and built-in or downloaded corpora by name."""
 
 import json
 import shlex
@@ -28,12 +28,13 @@ class Pairs:
     """The pairs of a file or of two parallel files, which are read again at each iteration.
 
     Pairs with an empty side are left out; `dropped` is their number in the last complete iteration. `languages` and
-    `notes` are facts about the file: those of a header are known after the first pair, those of the whole file at
-    the end.
+    `notes` are facts about the file: those of a header are known after the first pair, those of the whole file at the
+    end.
 
     Args:
-        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or paths that exist.
-        references: Take columns after the second as further references; without it they are an error.
+        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or a tuple of paths, which are not checked.
+        references: Read further references: columns after the second or, if there is a header, columns with names such
+            as `reference2`. Without it, more than two columns without a header are an error.
         bound: Whether the file must have the named columns. If not, they may be those of another file, and a file
             without them is read as if none had been named.
     """
@@ -68,7 +69,7 @@ class Pairs:
 
     @property
     def languages(self) -> Sides:
-        """Return the languages of source and target: as given, else as the file says."""
+        """Return the languages of source and target: as given in the options, else as the file says."""
         return Sides(*(given or told for given, told in zip(self._given, self._told.languages, strict=True)))
 
     @property
@@ -95,7 +96,7 @@ class Pairs:
         self.dropped = dropped
 
     def rows(self, faults: Faults) -> Iterator[Row]:
-        """Yield every row with its faults, which are also put into `faults`."""
+        """Yield every row with flags of its faults, which are also reported to `faults`."""
         path = self.paths[0]
         match self.format:
             case "tsv":
@@ -109,7 +110,7 @@ class Pairs:
         return self._entries(faults)
 
     def _table(self, table: Iterable[Cells], faults: Faults) -> Iterator[Row]:
-        """Yield source, target and further references of each row, by the column names of the user or the first row."""
+        """Yield the rows of a table: the columns that the user or the first row names, else the first two."""
         names: list[str] = []
         places: list[int] | None = None
         for number, cells, fault in table:
@@ -137,9 +138,8 @@ class Pairs:
             yield Row(number, source, target, fault, tuple(further))
 
     def _row(self, number: int, texts: list[str], fault: int, faults: Faults) -> Row:
-        """Return a row without column names: the first column is the source, the second the target, others
-        references.
-        """
+        """Return the row of a table without column names: the first column is the source, the second the target, others
+        are references. Other numbers of columns than expected are faults."""
         while len(texts) > 2 and not texts[-1]:  # a tab that ends a line begins no column
             texts.pop()
         if len(texts) == 2:
@@ -170,7 +170,8 @@ class Pairs:
         return f"Write a copy without such rows: seq2see doctor {command} --write clean.tsv"
 
     def _choose(self, names: list[str], number: int, faults: Faults) -> tuple[list[int] | None, bool]:
-        """Return the column indices of source, target and further references, and whether row 1 is a header."""
+        """Return the column indices of source, target and further references, or None if no names are known; and
+        whether the first row, `names`, is a header."""
         path, spoken = self.paths[0], self._given
         self._told.languages = NOTHING
         short = {name.lower() for name in names if len(name) <= _LONGEST_NAME}
@@ -261,7 +262,7 @@ class Pairs:
         return texts if self.references or isinstance(record, list) else texts[:2]
 
     def _keys_of(self, record: Any) -> tuple[str, str]:
-        """Return the fields of source and target, as asked for; else those of the first record, by well-known names.
+        """Return the fields of source and target: those of the options, else well-known ones of the first record.
 
         The first record decides, since fields have no order: {"en", "de"} and {"de", "en"} are the same direction.
         """
@@ -277,7 +278,8 @@ class Pairs:
         return self._keys or columns.OWN
 
     def _entries(self, faults: Faults) -> Iterator[Row]:
-        """Yield the entries of a catalogue, including untranslated ones; only a DataError ends the file early."""
+        """Yield the entries of a .po, .mo or TMX file, also untranslated ones. A DataError ends the file; `faults`
+        raises it or, if lenient, records it."""
         read = {"po": catalogues.po_rows, "mo": catalogues.mo_rows, "tmx": catalogues.tmx_rows}[self.format]
         strict = Faults() if faults.lenient else faults
         try:
@@ -325,7 +327,8 @@ class Corpus:
 
 
 class Parts:
-    """The pairs of one or several sources, one after another, and facts about them once they have been read."""
+    """The pairs of one or several files or built-in corpora, one after another, and facts about them once they are
+    read."""
 
     def __init__(self, *parts: "Pairs | BuiltIn") -> None:
         self.parts = parts
@@ -388,7 +391,7 @@ BUILT_IN: Final[dict[str, dict[str, dict[str, Any]]]] = {
     },
     **dict.fromkeys(pronouns.LANGUAGES, pronouns.SETTINGS),
 }
-"""Built-in corpora by name, and the settings that each needs."""
+"""Built-in corpora by name, and the settings that were tuned for each."""
 
 
 def open_corpus(
@@ -401,7 +404,7 @@ def open_corpus(
     `./dates` is always a file.
 
     Args:
-        watch: Called while a corpus is downloaded.
+        watch: Called with the progress while a corpus is downloaded.
     """
     words = _words(pairs)
     if len(words) == 1 and words[0] in BUILT_IN:
@@ -421,7 +424,7 @@ def open_corpus(
 
 
 def _named(name: str, split: Split, options: ReadingOptions, watch: downloads.Watch) -> "Pairs | BuiltIn | None":
-    """Return a split of the corpus of that name, which is downloaded first; None where there is no such corpus."""
+    """Return a split of a corpus by name, which is downloaded if needed; None if no corpus has this name."""
     if name in BUILT_IN:
         return BuiltIn(name, split)
     found = downloads.REMOTES.get(name)
@@ -462,7 +465,8 @@ def name_of(pairs: str | Path | Sequence[str | Path]) -> str:
 def for_validation(
     pairs: str | Path, options: ReadingOptions = DEFAULT, watch: downloads.Watch = downloads.unwatched
 ) -> Parts:
-    """Open what `train --valid` validates on: the validation split of a named corpus, or a file as for `evaluate`."""
+    """Open what `train --valid` names: the validation split of a corpus, or a file, in which further columns may be
+    references."""
     named = _named(str(pairs), "valid", options, watch)
     return Parts(named or _file(str(pairs), options, references=True, bound=False))
 
@@ -476,8 +480,8 @@ def for_scoring(
     """Open what `evaluate` scores on: the test split of a named corpus, or a file with any further references.
 
     Args:
-        bound: Whether it must have these columns. If not, they may be those of another file, which this one is compared
-            with.
+        bound: Whether a file must have the columns in `options`. If not, they may be those of another file, and are
+            ignored in a file that does not have them.
     """
     part = _named(str(pairs), "test", options, watch) or _file(str(pairs), options, references=True, bound=bound)
     if bound:

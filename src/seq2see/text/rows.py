@@ -1,9 +1,10 @@
-"""Parse rows of TSV, CSV, JSONL and two parallel text files, plain or .gz, as a stream.
+"""Read lines and the rows of TSV and CSV files, plain or .gz, as a stream; and find out the format of files of pairs.
 
     lines -> rows of source and target, with their faults -> pairs
 
-Training reads strictly: `Pairs` is iterated over, and one message names all faults of a file. The doctor reads the same
-rows leniently (`Pairs.rows` with a `Faults` of its own): every row comes with its faults, and no file raises an error.
+Training reads strictly: `corpora.Pairs` is iterated over, and one message names all faults of a file. The doctor reads
+the same rows leniently (`Pairs.rows` with a `Faults` of its own): every row comes with its faults, and no file raises
+an error.
 """
 
 import codecs
@@ -33,8 +34,8 @@ EXPECTED: Final = (
     "or the name of a corpus."
 )
 LONGEST_LINE: Final = 1 << 24
-"""Maximum number of bytes of a line, a CSV record, or an entry of a catalogue: a small .gz file can contain a line of
-gigabytes, which would not fit into memory.
+"""Maximum number of bytes of a line, and of characters of a CSV record or an entry of a catalogue: a small .gz file can
+contain a line of gigabytes, which would not fit into memory.
 """
 BEGINNING: Final = 1 << 16
 """Maximum number of bytes that are read as the first line of a file; if they contain a carriage return and no line
@@ -46,11 +47,11 @@ LONGEST_FIELD: Final = 1 << 22
 """
 csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
 CSV_LINES: Final = 50
-"""Number of lines at the beginning of a CSV file from which its delimiter is recognised."""
+"""Maximum number of lines at the beginning of a CSV file from which its delimiter is recognised."""
 
 FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
-"""Bit flags for the faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other
-file.
+"""Bit flags for the faults of a row, in this order: not UTF-8; not JSON or CSV, or a record without the texts; too few
+columns; more than two; no line in the other file.
 """
 NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
@@ -93,7 +94,10 @@ class Row(NamedTuple):
 
 
 class Faults:
-    """Faults of a file that is read strictly: for each kind of fault, the number of lines and the first of them."""
+    """Faults of a file that is read strictly: for each kind, the number of lines and the first `SHOWN` of them.
+
+    After `KINDS` kinds, all others are counted as one.
+    """
 
     SHOWN = 5
     KINDS = 5
@@ -165,7 +169,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
-    r"""Yield lines with their "\n", the only line separator (as in `wc -l`); Unicode's other separators are text."""
+    r"""Yield number, text and faults of each line. Only "\n" ends a line (as in `wc -l`); Unicode's other separators
+    are text.
+    """
     try:
         with opened(path) as stream:
             for number, line in enumerate(_byte_lines(path, stream, faults), 1):
@@ -180,7 +186,9 @@ def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
 
 
 def _byte_lines(path: Path, stream: BinaryIO, faults: Faults) -> Iterator[bytes]:
-    r"""Yield the lines of a file. Report UTF-16, compression and \r line ends as faults, and read it accordingly."""
+    r"""Yield the lines of a file. UTF-16, compression and \r line ends are an error in strict reading; else they are
+    reported, and the lines are converted.
+    """
     start = stream.readline(BEGINNING)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         faults.refuse(DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"))
@@ -201,7 +209,7 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _divided(path: Path, chunks: Iterable[bytes], end: bytes) -> Iterator[bytes]:
-    """Yield the lines of chunks of bytes, in which each line ends in `end`."""
+    """Yield the lines of chunks of bytes, in which each line ends in `end`; a line feed takes its place."""
     rest, number = b"", 1
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(end)
@@ -267,7 +275,7 @@ def without_gz(path: Path) -> Path:
 
 
 def split_names(pairs: str) -> tuple[Path, ...]:
-    """Return the paths joined by a comma, or one path if a file with the comma in its name exists."""
+    """Return the paths in an argument, separated by commas; a file that has the comma in its name is one path."""
     if "," not in pairs or is_file(Path(pairs)):
         return (Path(pairs),)
     return tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
@@ -279,7 +287,10 @@ def name_of_files(paths: Sequence[Path]) -> str:
 
 
 def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tuple[Path, ...], str]:
-    """Return the path of a file, or those of two parallel ones, and the format; files given by name must exist."""
+    """Return the path of a file, or those of two parallel ones, and the format; files given by name must exist.
+
+    The suffix of the file decides the format; if it does not say, `format`; if that is None, the first lines.
+    """
     if format is not None and format not in FORMATS:
         raise DataError(f"unknown format '{format}'. {nearest(format, FORMATS)}")
     paths = pairs if isinstance(pairs, tuple) else split_names(str(pairs))
@@ -295,7 +306,7 @@ def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tu
 
 
 def _guess_format(path: Path) -> str:
-    """Return "tsv" if all of the first lines contain tabs; otherwise raise an error that asks for --format."""
+    """Return "tsv" if all of the first 20 lines contain tabs; otherwise raise an error that asks for --format."""
     beginning = [line for _, line, _ in islice(lines(path, Faults()), 20) if line.strip()]
     if beginning and all("\t" in line for line in beginning):
         return "tsv"
@@ -316,7 +327,7 @@ def language_of(path: Path) -> str | None:
 
 
 def tsv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
-    """Yield the columns of each line."""
+    """Yield the number, the columns and the faults of each line."""
     return ((number, line.split("\t"), fault) for number, line, fault in lines(path, faults))
 
 
@@ -387,7 +398,8 @@ def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
 def _delimiter(beginning: Sequence[str]) -> str:
     """Return the delimiter of a CSV file: a comma, or the semicolon of many European spreadsheets.
 
-    It is the semicolon if the first row has no comma, or if only the semicolon gives two columns in every row.
+    It is the semicolon if that divides the first row, and either no comma does, or only the semicolon gives two columns
+    in every row.
     """
     commas, semicolons = (_widths(beginning, delimiter) for delimiter in ",;")
     if not (commas and semicolons) or semicolons[0] == 1:
@@ -407,7 +419,7 @@ def _widths(beginning: Sequence[str], delimiter: str) -> list[int]:
 
 @dataclass
 class Told:
-    """Facts that a file states about itself, collected while it is read."""
+    """Languages that a file states, and notes about how it was read."""
 
     languages: Sides = NOTHING
     notes: dict[str, None] = field(default_factory=dict)
@@ -415,7 +427,7 @@ class Told:
 
 
 def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:
-    """Yield the pairs in blocks of `most`, or of fewer if their texts have very many characters.
+    """Yield the pairs in blocks of `most`, or of fewer once their texts have this many characters.
 
     A block is held in memory, and a single text may have millions of characters.
     """

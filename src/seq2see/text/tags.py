@@ -1,4 +1,6 @@
-"""Tags: `<2de>` in front of a source asks for a target language (`train --tag`); other tags are words of the corpus."""
+"""Tags: `<2de>` in front of a source asks for a target language (`train --tag`); others, such as `<RX_1>` or `V;PST`,
+are words with which the texts of a corpus begin or end.
+"""
 
 import re
 from collections import Counter
@@ -16,7 +18,7 @@ def language_tag(language: str) -> str:
 
 
 def with_tag(tag: str, text: str) -> str:
-    """Return a text with a tag in front of it."""
+    """Return a text with a tag and a space in front of it."""
     return f"{tag} {text}"
 
 
@@ -32,7 +34,7 @@ def without_tag(text: str, tags: Iterable[str]) -> str:
 
 
 def noting_languages(pairs: Iterable[Pair], languages: set[str]) -> Iterator[Pair]:
-    """Yield the pairs, and put the target languages that they have into `languages`."""
+    """Yield the pairs, and add their target languages to `languages`; raise an error if one is not known."""
     for pair in pairs:
         if pair.language is None:
             raise DataError(
@@ -47,7 +49,9 @@ def noting_languages(pairs: Iterable[Pair], languages: set[str]) -> Iterator[Pai
 
 
 def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
-    """Return the pair with the tag of its target language in front of its source, if the run has `languages`."""
+    """Return the pair with the tag of its target language in front of its source; unchanged if `languages`, those of
+    the run, is empty. A pair in another language raises an error.
+    """
     if not languages:
         return pair
     if pair.language is None or pair.language not in languages:
@@ -82,7 +86,7 @@ def tag_parts(word: str) -> list[str]:
 
 
 class TagWords(NamedTuple):
-    """The closed sets of tags at the beginning and end of texts; the space after a tag belongs to that tag."""
+    """The parts of tags (`tag_parts`) with which texts begin or end, including the space between a tag and the text."""
 
     front: frozenset[str] = frozenset()
     """Parts of tags at the beginning, as they are spelled: `<N`, `;DAT`, `;SG`, `> `."""
@@ -92,7 +96,8 @@ class TagWords(NamedTuple):
     def split(self, text: str) -> tuple[list[str], str, list[str]]:
         """Split a text into the tags at its beginning, the text itself, and the tags at its end.
 
-        Tags are returned as lists of their parts (`tag_parts`): `<N;SG> lemma` -> `['<N', ';SG', '> '], 'lemma', []`.
+        A word is a tag if more than half of its parts are known. Tags are returned as lists of their parts
+        (`tag_parts`): `<N;SG> lemma` -> `['<N', ';SG', '> '], 'lemma', []`.
         """
         start, end = 0, len(text)
         front: list[str] = []
@@ -130,7 +135,9 @@ def _mostly(parts: Sequence[str], known: frozenset[str]) -> bool:
 
 
 def tag_words(texts: Iterable[str], where: TagPlace) -> TagWords:
-    """Return the parts of tags that occur at least twice at the given places (beginning, end or both) of the texts."""
+    """Return the parts of the first words, the last words or both (`where`) of texts: up to `MOST_PARTS` a side, of
+    those that occur at least twice. Further words count while nearly all are tags, up to `MOST_TAGS`.
+    """
     lines = [text.split(" ") for text in texts]
     sides: list[frozenset[str]] = []
     for place, cut, wanted in ((0, _front, ("first", "both")), (-1, _back, ("last", "both"))):
@@ -148,7 +155,7 @@ def tag_words(texts: Iterable[str], where: TagPlace) -> TagWords:
 
 
 def where_tags_are(texts: Iterable[str]) -> TagPlace:
-    """Return where nearly all texts have a tag: at the beginning, the end, both or nowhere."""
+    """Return where nearly all texts have a tag: at the beginning, at the end, both or nowhere."""
     lines = [text.split(" ") for text in texts]
     first, last = _are_tags(lines, 0), _are_tags(lines, -1)
     if first and last and _are_tags([line[1:] for line in lines], -1):

@@ -63,7 +63,7 @@ def is_word_character(character: str) -> bool:
 
 
 def is_boundary(text: str, place: int) -> bool:
-    """Return whether there may be a boundary between two words before the character at a place."""
+    """Return whether there may be a boundary between two words before the character at index `place`."""
     if not 0 < place < len(text):
         return True
     left, right = _kind(text[place - 1]), _kind(text[place])
@@ -75,7 +75,7 @@ def is_boundary(text: str, place: int) -> bool:
 
 
 def ends_word(text: str, place: int) -> bool:
-    """Return whether a word ends before a place: at a boundary, or before Korean particles."""
+    """Return whether a word ends before index `place`: at a boundary, or before Korean particles."""
     if is_boundary(text, place):
         return True
     end = place
@@ -85,7 +85,7 @@ def ends_word(text: str, place: int) -> bool:
 
 
 def occurrences(text: str, phrase: str) -> Iterator[Span]:
-    """Yield where a phrase occurs as whole words.
+    """Yield the spans at which a phrase occurs as whole words.
 
     A Korean phrase of two or more syllables may also be a part of a compound or of a verb, as 삭제 is in 삭제합니다.
     """
@@ -110,5 +110,7 @@ def needs_blanks(character: str) -> bool:
 
 
 def is_whole_word(phrase: str) -> bool:
-    """Return whether a letter added to a phrase would change its last word; not so in Korean and Chinese."""
+    """Return whether a letter added to a phrase would change its last word; not so after Korean, Chinese (or other
+    scripts without spaces) or a punctuation mark.
+    """
     return _kind(phrase[-1]) in ("letter", "mark")
