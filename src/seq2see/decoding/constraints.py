@@ -3,8 +3,9 @@ glossary.
 
 Dynamic beam allocation (Post and Vilar, 2018): the bank of a hypothesis is the number of constraint tokens that it
 contains. The beam is divided among the banks, so that hypotheses with few of these improbable tokens do not crowd
-out those with more, and a hypothesis ends only when it has met all of its constraints. A constraint may have several
-forms; one of them is enough. All forms of a sentence are in one trie, and a hypothesis is at one of its nodes.
+out those with more, and below the length limit a hypothesis ends only when it has met all of its constraints. A
+constraint may have several forms (token sequences); one of them is enough. All forms of a sentence are in one trie, and
+a hypothesis is at one of its nodes.
 """
 
 import itertools
@@ -25,12 +26,13 @@ token that begins a form.
 
 
 class TrieProgress(NamedTuple):
-    """Progress of a hypothesis: its node in the trie, the constraints it has met, and the one met by its last token."""
+    """Progress of a hypothesis: its node in the trie, and the constraints it has met."""
 
     node: int = FIRST
     met: int = 0
     """Bit mask of the constraints that have been met."""
     just_met: int = -1
+    """Index of the constraint that the last token completed; -1 if there is none."""
 
 
 @dataclass
@@ -134,7 +136,10 @@ NOTHING = _Candidate(-torch.inf, 0, special.PAD, TrieProgress(LATER))
 
 
 class Ranked(NamedTuple):
-    """The candidates of one step, as in `search.SearchStep`: W that stay open, then up to W that have ended."""
+    """The candidates of one step, as in `search.SearchStep`: W that are picked, then W that end with this step.
+
+    If there are fewer, `NOTHING` fills the rows.
+    """
 
     parents_BC: Tensor
     tokens_BC: Tensor
@@ -144,7 +149,7 @@ class Ranked(NamedTuple):
 
 
 class ConstrainedBeam:
-    """The constraints of B sentences, and the progress of the W hypotheses of each."""
+    """The constraints of B sentences, and how far each of their W hypotheses has met them."""
 
     def __init__(self, constraints: Sequence[Sequence[Constraint]], width: int) -> None:
         self._tries = [Trie(each) for each in constraints]
@@ -157,10 +162,10 @@ class ConstrainedBeam:
         self._progress = [self._progress[each] for each in sentences]
 
     def rank(self, logs_RV: Tensor, totals_BW: Tensor, at_limit: Sequence[bool], complete: Sequence[int]) -> Ranked:
-        """Choose the W hypotheses of each sentence that stay open, highest banks first, and those that end.
+        """Choose, for each sentence, W continuations that stay open, divided among the banks, and those that end.
 
         Args:
-            logs_RV: log-probabilities of the next token; overwritten.
+            logs_RV: log-probabilities of the next token; those of forbidden tokens are set to -inf.
             totals_BW: sums of log-probabilities so far.
             at_limit: whether each sentence has reached its maximum length.
             complete: number of finished hypotheses of each sentence.
@@ -191,7 +196,9 @@ class ConstrainedBeam:
                     logs_RV[first + row, banned] = -torch.inf
 
     def _candidates(self, logs_RV: Tensor, totals: list[list[float]]) -> Iterator[list[_Candidate]]:
-        """Yield the candidates of each sentence: the best tokens of its hypotheses, and tokens of unmet constraints."""
+        """Yield the candidates of each sentence, the most probable first: for each of its hypotheses, the W + 1 best
+        tokens and the tokens that begin or continue an unmet constraint.
+        """
         W, device = self._width, logs_RV.device
         wanted = [
             (sentence * W + row, token)
@@ -214,10 +221,14 @@ class ConstrainedBeam:
             yield sorted(candidates, reverse=True, key=lambda each: each.total)
 
     def _dealt(self, sentence: int, found: list[_Candidate], at_limit: bool, complete: int) -> list[_Candidate]:
-        """Return the W candidates that stay open, divided among the banks, and then up to W that have ended.
+        """Return W candidates that stay open, divided among the banks, and then W that end; see `Ranked`.
 
-        A hypothesis may end if it is among the W best of its bank. At the maximum length, all hypotheses that have met
-        their constraints end; if there are none, all hypotheses end.
+        A hypothesis may end if it is among the W best of its bank. At the maximum length, open candidates that have met
+        all constraints are finished, too; if no hypothesis ever has, all open candidates are.
+
+        Args:
+            found: candidates, the most probable first.
+            complete: number of hypotheses of the sentence that have ended before.
         """
         W, trie = self._width, self._tries[sentence]
         banks: dict[int, list[_Candidate]] = {}

@@ -17,20 +17,20 @@ from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.recorded import UNASKED, RecordedSearch, Slots
 
 SIZES = (4, 32, 256)
-"""Possible numbers of slots in a set of slots; a slot holds the search for one sentence. All slots of a set are
-extended in one decoding step, which takes less time with fewer slots.
+"""Possible numbers of slots in a set of slots, as far as `RecordedSearch.most_slots` allows; a slot holds the search
+for one sentence. A decoding step extends all slots of a set, and takes less time with fewer slots.
 """
 SHORTEST_SOURCE, SHORTEST_TARGET = 64, 128
 """Number of source and target tokens that the smallest slots can hold; other sizes are larger by powers of four. Since
 there are few sizes, sentences of different lengths share the decoding steps of one set of slots.
 """
 MOST = SIZES[-1]
-"""Largest number of slots in one set of slots; sentences for which no slot is free wait."""
+"""Largest number of slots in one set of slots; sentences for which there is no free slot wait."""
 
 
 @dataclass
 class _Set:
-    """Slots of one size, and the sentences in them."""
+    """A set of slots for sources and targets up to the same lengths, and the sentences in them."""
 
     slots: Slots
     free: list[int]
@@ -39,20 +39,20 @@ class _Set:
 
 
 class SlotSearch:
-    """A search for many sentences with the same settings; the caller gives each sentence a name.
+    """A search with fixed settings that sentences can enter at any time; the caller gives each sentence a name.
 
-    It is also an engine: `search` runs it until the given sentences are finished.
+    Like an engine it has `search`, which runs until all sentences are finished.
     """
 
     def __init__(self, recorded: RecordedSearch, settings: Decoding, name: str = "") -> None:
         self.name = name
         self.most = MOST
-        """Maximum number of sentences that are searched at the same time; others wait."""
+        """Maximum number of sentences that are searched together in one set of slots; others wait."""
         self._recorded, self._settings = recorded, settings
         self._waiting: dict[tuple[int, int], deque[tuple[Any, Task]]] = {}
-        """Sentences that wait for a slot, by the size of the slot that they need."""
+        """Sentences that wait for a slot, by the numbers of source and target tokens that the slot must hold."""
         self._sets: dict[tuple[int, int, int], _Set] = {}
-        """Sets of slots in use, by their number and by the maximum length of source and target."""
+        """Sets of slots in use, by the number of slots and by the maximum lengths of source and target."""
 
     def __len__(self) -> int:
         """Return the number of sentences that wait or are being searched."""
@@ -60,7 +60,7 @@ class SlotSearch:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of used slots."""
+        """Return the number of sentences that are being searched, each in a slot."""
         return sum(len(each.running) for each in self._sets.values())
 
     def add(self, name: Any, task: Task) -> None:
@@ -79,7 +79,10 @@ class SlotSearch:
             each.free += gone
 
     def advance(self) -> list[tuple[Any, list[Hypothesis]]]:
-        """Fill free slots, do a few steps in all of them, and return the finished sentences with their hypotheses."""
+        """Fill free slots, run up to `UNASKED` decoding steps in each set, and return what has finished.
+
+        These are the names of the finished sentences, with their hypotheses.
+        """
         with self._recorded.at_work():
             for room in [room for room, waiting in self._waiting.items() if waiting]:
                 self._enter(*room)
@@ -92,9 +95,10 @@ class SlotSearch:
             return [found for each in self._sets.values() for found in _done(each)]
 
     def _enter(self, S: int, T: int) -> None:
-        """Put waiting sentences into the smallest set of slots that can hold all sentences of this length.
+        """Put sentences that wait for slots of S source and T target tokens into free slots.
 
-        Sentences in other sets stay there: sets that are too small or too large receive no more sentences.
+        The set of slots is the smallest that can hold all sentences that wait for, or run in, slots of this size.
+        Sentences that run in a smaller or larger set stay there, but it receives no more.
         """
         waiting = self._waiting[S, T]
         running = sum(len(each.running) for (_, *room), each in self._sets.items() if room == [S, T])
@@ -110,7 +114,7 @@ class SlotSearch:
             each.running |= {place: (name, task.limit) for place, (name, task) in zip(places, some, strict=True)}
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Return the hypotheses for each task, with the settings of this search."""
+        """Return the hypotheses for each task; `settings` must be those of this search, except `batch_tokens`."""
         assert replace(settings, batch_tokens=self._settings.batch_tokens) == self._settings
         for number, task in enumerate(tasks):
             self.add(number, task)
@@ -120,13 +124,13 @@ class SlotSearch:
         return [found[number] for number in range(len(tasks))]
 
     def forget(self) -> None:
-        """Cancel all sentences, and free all storage."""
+        """Cancel all sentences, and free the memory of all slots."""
         self._waiting.clear()
         self._sets.clear()
         self._recorded.forget()
 
     def warm_up(self) -> None:
-        """Compile kernels and capture steps of the usual sizes, which otherwise happens when they are first used."""
+        """Compile kernels and capture CUDA graphs for short sentences, which otherwise happens on first use."""
         S, T = SHORTEST_SOURCE, SHORTEST_TARGET
         with self._recorded.at_work():
             for size in SIZES:

@@ -1,4 +1,4 @@
-"""The engine CTranslate2: runs the model, converted once, in a fast C++ library for CPUs. It never imports torch.
+"""The CTranslate2 engine: runs a converted model on a CPU in a fast C++ library, without importing torch.
 
 The conversion reads our safetensors files with numpy and fills CTranslate2's specification of a Transformer, which has
 the same fused projections as ours.
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     Weights = dict[str, NDArray[np.float32]]
 
 os.environ.setdefault("CT2_USE_MKL", "0")
-"""Use oneDNN, in which int8 takes 9 % less time (docs/log.md). CTranslate2 reads this when it is imported."""
+"""Use oneDNN instead of MKL, unless the user has set this: decoding in int8 takes 9 % less time (docs/log.md).
+CTranslate2 reads the variable when it is imported.
+"""
 
 PRECISIONS = ("float32", "int8")
 """Precisions in which this engine, which runs on a CPU, can compute; `convert` can also write float16, for GPUs."""
@@ -43,17 +45,17 @@ CONVERSION = 1
 PART = ".part-"
 """Prefix of the names of temporary folders in which a conversion is written before it is renamed."""
 TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
-"""Number of source tokens in one batch of a worker, and minimum number of sentences: larger batches were no faster, and
-batches of fewer long sentences were slower (docs/log.md).
+"""Maximum number of source tokens in a batch, and minimum number of sentences, which takes precedence; wide beams lower
+both (`_by_length`). Larger batches were no faster, and fewer long sentences were slower (docs/log.md).
 """
 SCORED_AT_ONCE = 2048
-"""Maximum number of tokens in one batch in which `score` computes log-probabilities of given targets."""
+"""Maximum size, in tokens as CTranslate2 counts them, of the batches in which `score` evaluates given targets."""
 PATIENCE, FEW_WORDS = 2.0, 1000
 """CTranslate2 stops when `patience * beam` hypotheses are finished, whatever `decoding.stop_against` says. The patience
-is `PATIENCE` where the target vocabulary has fewer than `FEW_WORDS` tokens, and 1 elsewhere: with few tokens a wrong
-end is as likely as any other wrong token, and such ends fill the list before the right hypothesis is complete. With
-thousands of tokens that is rare (36 of 1,000 sentences), and a patience of 2 takes at least 17 % more time
-(docs/log.md)."""
+is `PATIENCE` if the beam is wider than 1 and the target vocabulary has fewer than `FEW_WORDS` tokens, else 1: with few
+tokens a wrong end is as likely as any other wrong token, and such ends fill the list before the right hypothesis is
+complete. With thousands of tokens that is rare (36 of 1,000 sentences), and a patience of 2 takes at least 17 % more
+time (docs/log.md)."""
 
 
 def obstacle(settings: Settings) -> str | None:
@@ -71,22 +73,22 @@ def obstacle(settings: Settings) -> str | None:
 
 
 def _advice() -> str:
-    """Return advice for users who cannot use CTranslate2."""
+    """Return advice to use the PyTorch engine instead, or to install PyTorch if it is missing."""
     return "Use --engine torch" if machine.has_torch() else f"The other engine needs PyTorch: {INSTALL_ALL}"
 
 
 def cuda_is_here() -> bool:
-    """Return whether the machine has a GPU, without importing torch."""
+    """Return whether CTranslate2 finds a CUDA GPU; torch is not imported."""
     import ctranslate2
 
     return bool(ctranslate2.get_cuda_device_count())
 
 
 def open_engine(run: Path, precision: str) -> "Ct2Engine":
-    """Return the engine of a run in a precision; the model is converted on first use, and the conversion is kept.
+    """Return the CTranslate2 engine of a run folder in a precision; the model is converted if that has not been done.
 
-    It is kept in `RUN/engines`, or in the user's cache if the run is read-only or its disk is full. If neither can be
-    written, the conversion is temporary.
+    The converted model is kept in `RUN/engines`, or in the user's cache if that folder cannot be written. If neither
+    can be written, it is temporary. It is converted again when files of the run have changed.
     """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
@@ -116,7 +118,7 @@ def open_engine(run: Path, precision: str) -> "Ct2Engine":
 
 
 class Ct2Engine:
-    """A converted model with one single-threaded worker per core, which is by far the fastest division of the cores."""
+    """An engine with a converted model and one single-threaded worker per core, by far the fastest use of the cores."""
 
     constrains = False
 
@@ -149,7 +151,7 @@ class Ct2Engine:
     def _search(
         self, batches: Iterable[list[int]], tasks: list[Task], settings: Decoding, found: list[list[Hypothesis]]
     ) -> None:
-        """Search for the tasks of all batches in parallel, and store the hypotheses in `found`."""
+        """Search for the tasks of all batches (indices into `tasks`) in parallel; store the hypotheses in `found`."""
         pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
         for batch, answers in pending:
             for index, answer in zip(batch, answers, strict=True):
@@ -164,9 +166,7 @@ class Ct2Engine:
     def _start(
         self, batch: list[int], tasks: list[Task], settings: Decoding
     ) -> "list[ctranslate2.AsyncTranslationResult]":
-        """Queue one batch for the workers; all options are set explicitly, so that CTranslate2's defaults do not
-        matter.
-        """
+        """Queue one batch (indices into `tasks`) for the workers, and return a pending result for each task."""
         sources = [tasks[index].source[: -1 if self._adds_end else None] for index in batch]
         prefixes = [[self._target[id] for id in tasks[index].prefix] for index in batch]
         return self._translator.translate_batch(  # type: ignore[no-any-return]
@@ -186,7 +186,7 @@ class Ct2Engine:
         )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probabilities of given targets; see `Engine.score`."""
+        """Return the log-probability of each token of given targets; see `Engine.score`."""
         texts = [[self._source[id] for id in ids[: -1 if self._adds_end else None]] for ids in sources]
         outputs = [[self._target[id] for id in ids] for ids in targets]
         found = self._translator.score_batch(
@@ -196,8 +196,10 @@ class Ct2Engine:
 
 
 def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> float | None:
-    """Return the sum of log-probabilities, score * length^alpha; None with a prefix, which CTranslate2 does
-    not score.
+    """Return the sum of the log-probabilities of an output; None with a forced prefix, which is not scored.
+
+    CTranslate2's score is this sum divided by length^alpha; the length counts the end token, which is missing at the
+    length limit.
     """
     if task.prefix:
         return None
@@ -210,28 +212,30 @@ def _cores() -> int:
     return max(1, machine.cores() // max(1, int(ranks) if ranks.isdecimal() else 1))
 
 
-def _by_length(indices: list[int], tasks: list[Task], hypotheses: int = sys.maxsize) -> Iterator[list[int]]:
-    """Yield tasks of similar length together, the longest first so that all workers end at about the same time.
+def _by_length(indices: list[int], tasks: list[Task], most: int = sys.maxsize) -> Iterator[list[int]]:
+    """Yield batches of indices into `tasks`: sources of similar length together, the longest first, so that all workers
+    end at about the same time.
 
     Args:
-        hypotheses: maximum number of hypotheses in one batch, for wide beams that would need too much memory.
+        most: maximum number of source tokens in a batch, used instead of `TOKENS_AT_ONCE` if it is lower: wide beams
+            need much memory.
     """
     at_once, fewest = TOKENS_AT_ONCE, FEWEST_AT_ONCE
-    if hypotheses < at_once:
-        at_once, fewest = max(1, hypotheses), 1
+    if most < at_once:
+        at_once, fewest = max(1, most), 1
     for batch in translator.batches([len(tasks[index].source) for index in indices], at_once, fewest):
         yield [indices[place] for place in batch]
 
 
 def _by_limit(indices: Iterable[int], tasks: list[Task], settings: Decoding) -> Iterator[list[int]]:
-    """Yield groups of tasks that have the same output limit and similar length."""
+    """Yield batches of indices into `tasks`, with the same maximum output length and similar source lengths."""
     order = sorted(indices, key=lambda index: -tasks[index].limit)
     for _, same in groupby(order, key=lambda index: tasks[index].limit):
         yield from _by_length(list(same), tasks, settings.batch_tokens // settings.beam)
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:
-    """Return the vocabulary for CTranslate2, which needs unique words: a repeated word gets its id appended."""
+    """Return the vocabulary for CTranslate2, which needs unique words: a repeated word gets `#` and its id appended."""
     words: dict[str, None] = {}
     for id, word in enumerate(tokenizer.spellings()):
         while word in words:
@@ -241,7 +245,7 @@ def _words(tokenizer: Tokenizer) -> list[str]:
 
 
 class _Place(NamedTuple):
-    """A folder where conversions of a run are kept."""
+    """A folder where converted models of a run may be kept."""
 
     folder: Path
     within: Path
@@ -249,13 +253,13 @@ class _Place(NamedTuple):
     must not be links.
     """
     note: Path
-    """A file in the user's cache with facts (sizes and times) and the checksum of the files of a finished conversion,
-    by which `_is_whole` notices that they have changed.
+    """A file in the user's cache with two digests of a finished conversion, one of its files' metadata and one of their
+    contents, by which `_is_whole` notices that they have changed.
     """
 
 
 def _places(run: Path, precision: str) -> list[_Place]:
-    """Return the folders where a converted model may be kept: in the run folder, else in the user's cache."""
+    """Return the folders where a converted model may be kept, the preferred first: in the run, in the user's cache."""
     base = storage.cache_folder()
     path = run.resolve()
     # Short whatever the path of the run is, and different for each run.
@@ -281,11 +285,13 @@ def _name(run: Path, precision: str) -> str:
 def _convert_in(
     place: _Place, name: str, run: Path, tokenizers: Tokenizers, precision: str, alone: bool
 ) -> "Ct2Engine":
-    """Convert a model into a folder and load it; damaged conversions and those of earlier weights are removed.
+    """Convert a model into a folder and load it, unless another process has just converted it there.
+
+    Before that, all other conversions in this precision are removed: they are damaged, or of earlier weights.
 
     Args:
         alone: whether this process holds the lock of the folder. Unfinished conversions in it then belong to processes
-            that were killed.
+            that were killed, and are removed, too.
     """
     final = place.folder / name
     if _is_whole(place, name):  # made by another process while this one waited for the lock
@@ -325,7 +331,7 @@ def _load(run: Path, folder: Path, tokenizers: Tokenizers, precision: str) -> "C
 
 
 def _is_whole(place: _Place, name: str) -> bool:
-    """Return whether the folder has a conversion of this name that is unchanged since it was made."""
+    """Return whether the folder has a conversion of this name that, by its note, is unchanged since it was made."""
     folder = place.folder / name
     try:
         if not place.note.is_file():
@@ -350,7 +356,7 @@ def _remember(place: _Place, name: str) -> None:
 
 
 def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
-    """Return the files of a conversion, sorted; raise a ValueError if there is anything else, such as a link."""
+    """Return the files of a conversion and their status, sorted by name; raise a ValueError for links or folders."""
     found = [(path, path.lstat()) for path in sorted(folder.iterdir())]
     if folder.is_symlink() or not all(stat.S_ISREG(each.st_mode) for _, each in found):
         raise ValueError(f"{folder}: not only files")
@@ -377,8 +383,8 @@ def _checksum(folder: Path) -> str:
 def convert(run: Path, folder: Path, precision: str, add_source_eos: bool = False) -> None:
     """Write a run's model as a CTranslate2 model into an existing folder.
 
-    With `add_source_eos`, CTranslate2 appends the end token to every source, which the model was trained with: callers
-    then pass tokens only. Our own engine passes the end token itself.
+    The model needs the end token after every source. With `add_source_eos`, CTranslate2 appends it; without, callers
+    such as `Ct2Engine` do.
     """
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     if problem := obstacle(settings):
@@ -458,10 +464,11 @@ def _specification(settings: Settings, weights: "Weights") -> Any:
 def position_tables(
     settings: Settings, weights: "Weights"
 ) -> "tuple[dict[str, NDArray[np.float32]], NDArray[np.float32] | None]":
-    """Return the positional encodings of each side, as long as the longest sequence that decoding allows.
+    """Return the position table of each side (`source`, `target`), and the sines and cosines of rotary positions.
 
-    The second result is for rotary positions: sines and cosines of the angles of each pair of columns of a head. If the
-    model has no position embeddings, the tables are zeros.
+    The tables are the trained embeddings, sinusoids, or zeros if the model has no positions. With rotary positions
+    there are none; the second result then has the sine and cosine of the angle of each pair of columns of a head, and
+    is None otherwise. Except for trained embeddings, there is a row for each position that decoding allows.
     """
     import numpy as np
 

@@ -14,13 +14,13 @@ class Hypothesis:
     tokens: list[int]
     score: float
     log_probability: float | None
-    """Sum of the log-probabilities of all tokens in nats, without length penalty; None if the engine does not compute
-    it.
+    """Sum of the log-probabilities, in nats, of all tokens and of the end token if the output has one; None if the
+    engine does not compute it.
     """
 
 
 class Constraint(NamedTuple):
-    """Token sequences, one of which an output must contain."""
+    """Token sequences, at least one of which an output must contain."""
 
     first: tuple[tuple[int, ...], ...]
     """Token sequences that meet the constraint at the beginning of the output."""
@@ -43,20 +43,24 @@ class Task:
     prefix: list[int]
     """Token ids with which the output must begin; empty if it is free."""
     constraints: tuple[Constraint, ...] = ()
-    """Token sequences that the output must contain; only for an engine that `constrains`, and not with a prefix."""
+    """Token sequences that the output must contain; only for an `Engine` that `constrains`, and not with a prefix."""
 
 
 class Engine(Protocol):
-    """Searches for translations. The result of a task does not depend on the other tasks, nor on their order."""
+    """Interface of engines, which search for translations.
+
+    The result of a task does not depend on the other tasks, nor on their order, except for rounding on a GPU, and
+    except when outputs are sampled.
+    """
 
     name: str
-    """Name of the engine and its precision, as it appears in the signatures of scores: `torch float32`, `ctranslate2
-    int8`.
+    """Name of the engine and its precision, such as `torch float32` or `ctranslate2 int8`; scores show it in their
+    signature.
     """
 
     @property
     def constrains(self) -> bool:
-        """Return whether the search satisfies the constraints of a task."""
+        """Return whether `search` supports `Task.constraints`."""
         ...
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
@@ -64,7 +68,7 @@ class Engine(Protocol):
         ...
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probability of each token of each target, and of the end token after it.
+        """Return the log-probability, in nats, of each token of each target, and of the end token after it.
 
         Args:
             sources: tokens of each sentence, with the end token.

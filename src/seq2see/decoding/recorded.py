@@ -25,29 +25,32 @@ from seq2see.kernels import loading
 from seq2see.model.interface import Seq2Seq
 
 MOST_ROWS = 2048
-"""Maximum number of hypotheses (slots times beam width) that one set of slots extends at each step."""
+"""Maximum number of hypotheses (slots times beam width) in one set of slots, if it has more than one slot."""
 MOST_PLACES = 1 << 17
-"""Maximum number of token positions in one set of slots: of the sources, and of all hypotheses together."""
+"""Maximum number of token positions of all sources in one set of slots, and of all hypotheses, if it has more than one
+slot.
+"""
 SHORTEST = 16
-"""Minimum number of positions for which a slot has memory; other capacities are larger powers of two."""
+"""Minimum number of tokens, source or target, for which a slot has memory; other sizes are larger powers of two."""
 ENTERING = (4, 32)
-"""Numbers of sentences that one captured operation puts into slots; a smaller number of sentences is padded."""
+"""Numbers of sentences that one CUDA graph puts into slots; a smaller number of sentences is padded."""
 UNASKED = 4
 """Maximum number of decoding steps between two checks for finished sentences, since the CPU waits for the GPU then."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
-"""Maximum number of sets of slots that are kept for later searches, and the maximum share of the GPU's total memory
-that they take together.
+"""Maximum number of sets of slots that are kept for later searches, and the share of the GPU's total memory above which
+the least recently used are dropped before a new one is made.
 """
 WIDEST = 32
-"""Maximum beam width of a recorded search, since the kernels hold all hypotheses of a sentence in on-chip memory; wider
-beams are searched without recording.
+"""Maximum beam width of a search by CUDA graphs, since the kernels hold all hypotheses of a sentence in on-chip memory;
+wider beams are searched without CUDA graphs.
 """
 
 
 class Slots:
-    """Storage and recorded steps for B sentences of up to S source tokens, with W hypotheses of up to T target tokens.
+    """Storage for B sentences of up to S source tokens, with W hypotheses of up to T target tokens, and CUDA graphs.
 
-    The length penalty and the stopping rule are part of the recorded step, so each combination has slots of its own.
+    The length penalty and the stopping rule are part of the CUDA graph of a step, so that each combination of them
+    needs other slots.
     """
 
     def __init__(self, model: Seq2Seq, B: int, S: int, T: int, settings: Decoding) -> None:
@@ -58,15 +61,15 @@ class Slots:
         assert state is not None, "this model has no state of fixed shapes"
         self.state = state
         self._entering: dict[tuple[int, int], Tensor] = {}
-        """Buffers from which `enter` copies numbers to the GPU, by number of sentences and tokens."""
+        """Buffers on the GPU from which the CUDA graphs of `enter` read, by numbers of sentences and tokens."""
         # Of all sentences at once: their tokens and the places of these, where each begins, and its limit.
         self._given = torch.zeros(2 * B * S + 2 * B + 1, dtype=torch.int64, device=device)
         self._recorded: dict[object, torch.cuda.CUDAGraph | None] = {}
         self._read: list[Tensor] = []
-        """References to tensors that recorded steps still read after the model has replaced them."""
+        """Tensors that CUDA graphs read, kept alive here because the model may replace them."""
 
     def fill(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
-        """Put one sentence into each of the given slots."""
+        """Put one sentence into each of the given slots, without a CUDA graph."""
         device = self._given.device
         source_N = torch.tensor([token for task in tasks for token in task.source]).to(device, non_blocking=True)
         offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
@@ -77,7 +80,7 @@ class Slots:
         self.hypotheses.force(slots, [task.prefix for task in tasks])
 
     def fill_all(self, tasks: Sequence[Task]) -> None:
-        """Put sentences into the first slots and empty all others, as a recorded operation."""
+        """Put sentences into the first slots and empty all others; on a GPU, by a CUDA graph."""
         B, N = self._sentences, self._rows
         lengths = np.array([len(task.source) for task in tasks])
         given = np.zeros(len(self._given), np.int64)
@@ -91,7 +94,7 @@ class Slots:
         self.hypotheses.force(range(len(tasks)), [task.prefix for task in tasks])
 
     def enter(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
-        """Put one sentence into each of the given slots, like `fill`; on a GPU this is a recorded operation."""
+        """Put one sentence into each of the given slots, like `fill`; on a GPU, by CUDA graphs."""
         if not self._given.is_cuda:
             self.fill(slots, tasks)
             return
@@ -101,7 +104,10 @@ class Slots:
         self.hypotheses.force(slots, [task.prefix for task in tasks])
 
     def _enter_some(self, slots: NDArray[np.int64], tasks: Sequence[Task]) -> None:
-        """Put some sentences into slots, padded to fixed numbers of sentences (the first is repeated) and tokens."""
+        """Put at most `ENTERING[-1]` sentences into slots by one CUDA graph.
+
+        Sentences (the first is repeated) and tokens are padded to numbers for which there is a graph.
+        """
         lengths = np.array([len(task.source) for task in tasks])
         starts, total = lengths.cumsum() - lengths, int(lengths.sum())
         F = next(size for size in ENTERING if size >= len(tasks))
@@ -135,14 +141,18 @@ class Slots:
         self.hypotheses.begin(slice(None), limits_B)
 
     def advance(self) -> None:
-        """Extend every hypothesis in every slot by one token."""
+        """Extend every hypothesis of every unfinished sentence by one token; on a GPU, by a CUDA graph."""
         self._replay(self.hypotheses.is_forced, self._step)
 
     def _step(self) -> None:
         self.hypotheses.advance(self._model, self.state, _best_tokens)
 
     def _replay(self, name: object, steps: Callable[[], None]) -> None:
-        """Run an operation: at first directly, which compiles its kernels, later as a captured CUDA graph."""
+        """Run an operation: on a GPU the first time directly, which compiles its kernels, then by a CUDA graph.
+
+        Args:
+            name: key of the graph; on a CPU there is none.
+        """
         if not self._given.is_cuda or name not in self._recorded:
             self._recorded[name] = None
             steps()
@@ -158,7 +168,7 @@ class Slots:
 
 
 class RecordedSearch:
-    """Searches in slots, and keeps the most recently used sets of slots for later calls."""
+    """Searches in sets of slots (`Slots`), and keeps the most recently used ones for later calls."""
 
     def __init__(self, model: Seq2Seq) -> None:
         self._model = model
@@ -166,20 +176,20 @@ class RecordedSearch:
         self._busy = threading.Lock()
 
     def can(self, beam: int) -> bool:
-        """Return whether steps can be recorded: with Triton kernels, a beam up to `WIDEST`, and not in deterministic
-        mode.
+        """Return whether to search by CUDA graphs: the model has Triton kernels for its steps and is not in training
+        mode, the beam is at most `WIDEST` wide, and PyTorch is not in deterministic mode.
         """
         if beam > WIDEST or self._model.training or torch.are_deterministic_algorithms_enabled():
             return False
         return self._model.has_step_kernels()
 
     def forget(self) -> None:
-        """Free all storage."""
+        """Drop all kept sets of slots, which frees their memory."""
         self._kept.clear()
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Hold the lock and set the PyTorch modes for search steps; one search runs at a time."""
+        """Hold the lock, so that one search runs at a time; set the device, inference mode and no autocast."""
         here = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
         with self._busy, here, torch.inference_mode(), torch.autocast(self._device.type, enabled=False):
             yield
@@ -204,7 +214,7 @@ class RecordedSearch:
         slots = self.slots(B, S, T, settings)
         waiting, free = deque(tasks), list(range(B))[::-1]
         running: dict[int, tuple[int, int]] = {}
-        """For each slot, the index of its task and the maximum number of steps that remain."""
+        """For each occupied slot, the index of its task and the maximum number of remaining steps."""
         found: list[tuple[int, list[Hypothesis]]] = []
         while waiting or running:
             # A few at once: to encode sentences one by one would cost more than slots that are empty for a moment.
@@ -235,7 +245,7 @@ class RecordedSearch:
         return min(wanted, max(1, MOST_ROWS // W), max(1, MOST_PLACES // max(S, W * T)))
 
     def slots(self, B: int, S: int, T: int, settings: Decoding) -> Slots:
-        """Return a set of slots of this size, kept from an earlier call or new."""
+        """Return a set of B slots for S source and T target tokens, kept from an earlier call or new."""
         key = (B, settings.beam, S, T, settings.length_penalty, settings.length_formula, settings.stop_against)
         slots = self._kept.pop(key, None)
         if slots is None:
@@ -251,21 +261,21 @@ class RecordedSearch:
 
     @property
     def _room(self) -> float:
-        """Return the maximum total size, in bytes, of the sets of slots that are kept for later searches."""
+        """Return the total size of kept sets of slots, in bytes, above which some are dropped before one is made."""
         if self._device.type != "cuda":
             return math.inf
         return KEPT_SHARE * torch.cuda.get_device_properties(self._device).total_memory
 
 
 def _best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the same as `search.best_tokens`, computed by the Triton kernel if there is one."""
+    """Return the same as `search.best_tokens`, computed by a Triton kernel if it is available."""
     if scores_RV.is_cuda and loading.are_available(scores_RV):
         return loading.steps().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
     return best_tokens(scores_RV, count)
 
 
 def _room_for(length: int) -> int:
-    """Return a length rounded up to a power of two, so that few sizes are needed for all sentences."""
+    """Return a length rounded up to a power of two, at least `SHORTEST`: few sizes of slots serve all sentences."""
     return max(SHORTEST, _power_of_two(length))
 
 

@@ -1,4 +1,4 @@
-"""Translate documents with a run: split them into sentences, search and align; and cache translations."""
+"""Translate documents: split them into sentences, search, align if needed, and join; and an engine with a cache."""
 
 import contextlib
 import json
@@ -21,20 +21,20 @@ from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Tokenizers
 
 MOST_PAIRS = 2000
-"""Maximum number of validation pairs from which the options for splitting documents are derived."""
+"""Number of validation pairs, from the first, that `options` uses."""
 MOST_CACHED = 100_000
-"""Default maximum number of sentences in a file of cached translations, which then has some tens of megabytes."""
+"""Default maximum number of sentences in the file of a `CachedEngine`, which then has some tens of megabytes."""
 SHORTEST_LIMIT = 64
-"""Lower bound of the length in tokens above which a sentence of a document is cut: the limit is the length of the
-longest validation source, but not less than this.
+"""Lower bound, in tokens, of the length of the longest validation source, above which sentences of a document are cut;
+a lower limit of what the model can read takes precedence.
 """
 LANGUAGE_KINDS = ("unigram", "bpe", "jamo", "imported")
 """Kinds of tokenizers that suggest a human language if the run does not name its languages; `pattern` and `symbols`
 exclude one, and `characters` may be used for anything.
 """
 LETTERS = 0.75
-"""Minimum share of letters among the characters, without spaces, of the validation texts if a run that does not name
-its languages is to count as one between human languages.
+"""Minimum share of letters among the characters, without spaces, of each side of the validation set, for a run that
+does not name its languages to count as one between human languages.
 """
 
 
@@ -49,7 +49,8 @@ def translate(
 
     Args:
         search: function that returns the translations of sentences.
-        align: function that returns their alignments (`lens.alignment.Alignment`); None if the model cannot align.
+        align: function that returns the alignments (`lens.alignment.Alignment`) of all translations of each sentence,
+            called with the sentences that need one, such as those with markup; None if the model cannot align.
     """
     if not isinstance(text, str):
         raise TypeError(f"translate_text expects one text, a str, not {type(text).__name__}")
@@ -71,8 +72,8 @@ def options(
 
     Args:
         languages: codes of the languages of the run, if known.
-        validation: function that returns the validation set of the run, from which the usual length of sentences and
-            the words that are copied are derived.
+        validation: function that returns the validation set of the run. Its longest source is the length above which
+            sentences are cut (see `SHORTEST_LIMIT`), and words that are copied unchanged stand in for placeholders.
     """
     pairs: Sequence[Pair] = ()
     with contextlib.suppress(SeqError):  # a damaged file is no reason not to translate
@@ -93,7 +94,8 @@ def options(
 
 
 def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pair]) -> bool:
-    """Return whether a run translates between human languages.
+    """Return whether a run translates between human languages: judged by its tokenizers, by whether it names its
+    languages, and otherwise by the letters in validation pairs (`LETTERS`).
 
     Only then `%s` is a placeholder and a full stop ends a sentence; in molecules, programs and phonemes they mean
     something else.
@@ -113,11 +115,11 @@ def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pa
 
 
 class CachedEngine:
-    """An engine that caches its results in a file, so that no sentence is searched twice.
+    """An engine that keeps hypotheses in an SQLite file, so that the same sentence need not be searched again.
 
-    A key is a digest of the model's file, the engine, the settings of the search and the tokens of the sentence.
-    Sentences with constraints are not cached. The oldest entries beyond `most` are deleted. A cache that cannot be read
-    or written is not used.
+    A key is a digest of the path, size and time of the model's file, the engine's name, the settings of the search, and
+    the tokens, length limit and prefix of the sentence. Sentences with constraints are not cached. If there are more
+    than `most` entries, the oldest are deleted. A cache that cannot be read or written is not used.
     """
 
     def __init__(self, engine: Engine, model: Path, path: Path, most: int = MOST_CACHED) -> None:
@@ -141,7 +143,7 @@ class CachedEngine:
         return self._engine.constrains
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Return hypotheses for each task, from the cache if it has them."""
+        """Return hypotheses for each task: those in the cache, else those of a search, which are then cached."""
         keys = [None if task.constraints else self._key(task, settings) for task in tasks]
         kept = [self._read(key) for key in keys]
         new = [number for number, hypotheses in enumerate(kept) if hypotheses is None]
@@ -150,7 +152,7 @@ class CachedEngine:
         return [found[number] if hypotheses is None else hypotheses for number, hypotheses in enumerate(kept)]
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probabilities of given targets, which are not cached."""
+        """Return the log-probability of each token of given targets (see `Engine.score`); nothing is cached."""
         return self._engine.score(sources, targets)
 
     def _key(self, task: Task, settings: Decoding) -> bytes:

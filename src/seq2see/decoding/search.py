@@ -1,11 +1,11 @@
-"""Search for the best outputs of a decoder: greedy search, sampling and beam search (paper, section 6.1).
+"""Search for the best outputs of a decoder: greedy, sampling and beam search (Vaswani et al., 2017, section 6.1).
 
 All three are one search, which needs only `start(memory)` and `step(tokens, state)` and so serves every model. Its
 hypotheses are kept in tensors (`Hypotheses`). `beam` executes the search step by step, and finished sentences leave the
-batch; `recorded.py` executes the same steps in fixed shapes, recorded as CUDA graphs. B sentences hold W hypotheses
+batch; `recorded.py` executes the same steps in fixed shapes, on a GPU as CUDA graphs. B sentences hold W hypotheses
 each in R = B x W rows.
 
-Finished hypotheses are ranked by score(y) = log P(y | x) / penalty(length of y): see `paper_penalty`. The length counts
+Finished hypotheses are ranked by score(y) = log P(y | x) / penalty(length of y): see `penalty_of`. The length counts
 all tokens that were scored, the end token included.
 """
 
@@ -31,7 +31,10 @@ NEVER = (special.PAD, special.BEGIN)
 
 
 class SearchStep(NamedTuple):
-    """One step of a search: the C best candidates (continuations) for each of B sentences, best first."""
+    """One step of a search: C candidates for each of B sentences, each of them a hypothesis and one more token.
+
+    The most probable come first, except in a search with constraints (`constraints.Ranked`).
+    """
 
     parents_BC: Tensor
     """For each candidate, the index from 0 to W - 1 of the hypothesis of its sentence that it continues."""
@@ -43,39 +46,44 @@ class SearchStep(NamedTuple):
     picked_BW: Tensor
     """For each sentence, the indices of the candidates that become its W hypotheses in the next step."""
     sentences: Sequence[int] = ()
-    """Indices, among all sentences of the search, of the B sentences that are still searched; for `watch`."""
+    """Indices, among all sentences of the search, of the B sentences of this step; given to `Watch` callbacks only."""
 
 
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
 """Function that picks the next token of each hypothesis, given the log-probabilities RV of all tokens."""
 Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-"""Function that returns the log-probabilities and the ids of the most probable tokens of each hypothesis, given its
-logits RV and the number of tokens.
+"""Function that returns the log-probabilities and the ids of candidates for the next token of each hypothesis, given
+the logits RV and the number of candidates.
 """
 Watch = Callable[[SearchStep], Collection[int] | None]
 """Callback that receives each step of the search, and may return the indices of sentences whose search is abandoned."""
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
-    """Return length^alpha: 1 ranks by the mean log-probability of a token, 0 by the sum."""
+    """Return the function length^alpha: alpha = 1 ranks by the mean log-probability per token, 0 by the sum."""
     return lambda length: length**alpha
 
 
 def paper_penalty(alpha: float) -> LengthPenalty:
-    """Return ((5 + length) / 6)^alpha: equation 14 of Wu et al. (2016), which the paper follows with alpha = 0.6."""
+    """Return the function ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14), used by Vaswani et al. (2017)."""
     return lambda length: ((5 + length) / 6) ** alpha
 
 
 def penalty_of(settings: Decoding) -> LengthPenalty:
-    """Return the length penalty that the settings name."""
+    """Return the length penalty: the formula `settings.length_formula` with alpha = `settings.length_penalty`."""
     formula = paper_penalty if settings.length_formula == "paper" else power_penalty
     return formula(settings.length_penalty)
 
 
 def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None) -> Choose:
-    """Return a function that samples from the `top_k` most probable tokens, of these from the fewest with mass
-    `top_p`.
+    """Return a function that samples the next token of each hypothesis.
+
+    Args:
+        temperature: divides the log-probabilities.
+        top_k: number of most probable tokens from which to sample; 0 for all.
+        top_p: sample only from the fewest of these tokens whose probabilities sum to at least `top_p`.
+        seed: seed of the random numbers; without it, each function samples differently.
     """
     generators: dict[torch.device, torch.Generator] = {}
 
@@ -125,7 +133,10 @@ def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def log_probabilities(scores_RV: Tensor) -> Tensor:
-    """Return RV, the log-probabilities of the next token. `scores_RV` is overwritten if it is float32."""
+    """Return RV: the log-probabilities of the next token, given its logits; -inf for the tokens of `NEVER`.
+
+    Float32 logits are modified: those of the tokens of `NEVER` become -inf.
+    """
     scores_RV = scores_RV.float()
     for token in NEVER:
         scores_RV[:, token] = -torch.inf
@@ -133,12 +144,12 @@ def log_probabilities(scores_RV: Tensor) -> Tensor:
 
 
 def best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities and ids of the `count` most probable tokens of each row."""
+    """Return the log-probabilities and ids of the `count` most probable tokens of each row, given its logits."""
     return top(log_probabilities(scores_RV), count)
 
 
 def chosen_token(choose: Choose) -> Best:
-    """Return a function that replaces `best_tokens`: it returns the one token that `choose` picks in each row."""
+    """Return a substitute for `best_tokens` that returns only the token that `choose` picks in each row."""
 
     def best(scores_RV: Tensor, _: int) -> tuple[Tensor, Tensor]:
         logs_RV = log_probabilities(scores_RV)
@@ -149,10 +160,10 @@ def chosen_token(choose: Choose) -> Best:
 
 
 class Hypotheses:
-    """W hypotheses of each of B sentences with at most T tokens, and the W best finished ones, all as tensors.
+    """The W open hypotheses of each of B sentences, of at most T tokens, and its W best finished ones, in tensors.
 
     Sentences may be at different steps. Tokens are stored with pointers to parents (see `FinishedSentences`), so
-    nothing is moved when the beam is sorted.
+    they are not moved when the hypotheses are reordered.
     """
 
     _OF_SENTENCES = (
@@ -174,7 +185,7 @@ class Hypotheses:
         self._first_W[0] = 0.0  # all W begin alike: only one of them counts
         self._among_C = torch.arange(self._count, device=device)
         self.step_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
-        """Number of steps that each sentence has made."""
+        """For each sentence, the index of its next step; of its last step when its search has ended."""
         self.last_BW = torch.zeros(B, W, **whole)  # type: ignore[call-overload]
         self.growing_B = torch.zeros(B, dtype=torch.bool, device=device)
         self.is_forced = False
@@ -190,10 +201,10 @@ class Hypotheses:
         self._complete_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
         self._constrained: ConstrainedBeam | None = None
         self._enough = W
-        """Number of finished hypotheses that a sentence needs before its search may stop."""
+        """Number of finished hypotheses that a sentence needs before its search may stop below its length limit."""
 
     def begin(self, sentences: Tensor | slice, limits_b: Tensor) -> None:
-        """Begin the search for the given sentences, each with the maximum number of tokens of its output.
+        """Begin the search for the given sentences with their maximum output lengths in tokens; 0 for no search.
 
         It uses only operations that a CUDA graph can capture: `x[sentences] = 0` would copy the number from the CPU.
         """
@@ -220,7 +231,7 @@ class Hypotheses:
                 kept.index_copy_(0, sentences, new)
 
     def force(self, sentences: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
-        """Set the tokens that the outputs of some sentences must begin with."""
+        """Set the tokens with which the outputs of the given sentences must begin; an empty prefix forces nothing."""
         if not self.is_forced and not any(prefixes):
             return
         forced_bT = torch.full((len(sentences), self._room), -1)
@@ -232,10 +243,10 @@ class Hypotheses:
         self.is_forced = bool((self._forced_BT >= 0).any())
 
     def constrain(self, constraints: Sequence[Sequence[Constraint]]) -> None:
-        """Set the constraints of the outputs of all sentences; forced prefixes are ignored then.
+        """Set the constraints that the outputs of all sentences must meet; forced prefixes are then ignored.
 
-        Only a part of the beam is in the bank of hypotheses that may end, so that fewer finished hypotheses are
-        required.
+        Only a part of the beam has met all constraints and may end. So W / 2 finished hypotheses are enough to stop,
+        if the best of them is not beaten by the best open one.
         """
         self._constrained, self._rank_to_beat = ConstrainedBeam(constraints, self._width), 0
         self._enough = max(1, self._width // 2)
@@ -248,7 +259,11 @@ class Hypotheses:
             self._constrained.keep_sentences(sentences_B.tolist())
 
     def advance(self, model: Seq2Seq, state: State, best: Best = best_tokens) -> SearchStep:
-        """Extend every hypothesis of every unfinished sentence by one token, and return the step."""
+        """Extend the hypotheses of every unfinished sentence by one token, and return the step.
+
+        Args:
+            best: function that returns the candidates for the next token; not used with constraints.
+        """
         scores_RV = model.step(self.last_BW.flatten(), state)
         if self._constrained is not None:
             return self._proceed(self._rank_constrained(self._constrained, log_probabilities(scores_RV)), state)
@@ -267,7 +282,7 @@ class Hypotheses:
         return step
 
     def _with_forced(self, scores_RV: Tensor, logs_RC: Tensor, tokens_RC: Tensor) -> tuple[Tensor, Tensor]:
-        """Replace the candidates of each row whose prefix has not ended by the next token of the prefix."""
+        """Make the next token of the forced prefix the only candidate of each row whose prefix has not ended."""
         given_R1 = self._forced_BT.gather(1, self.step_B[:, None]).repeat_interleave(self._width, 0)
         is_given_R1, given_R1 = given_R1 >= 0, given_R1.clamp_min(0)
         log_R1 = log_probabilities(scores_RV).gather(1, given_R1)
@@ -288,10 +303,10 @@ class Hypotheses:
         return SearchStep(first_B1, tokens_B1, totals_B1, done_B[:, None], first_B1)
 
     def _rank(self, logs_RC: Tensor, tokens_RC: Tensor) -> SearchStep:
-        """Rank the 2 W best continuations of each sentence, which are among the 2 W best of each hypothesis.
+        """Return the 2 W best continuations of each sentence, given the 2 W best tokens of each hypothesis.
 
-        An end token among the first W of them finishes a hypothesis, and at the limit any token does. The W best
-        that have no end token stay open; there are always W, since each parent has one end only.
+        Of the first W, those with an end token are finished, and at the length limit all are. The W best without an
+        end token stay open; there are always W, since each of W hypotheses has one continuation with an end token.
         """
         B, W = self.last_BW.shape
         most = logs_RC.shape[1]
@@ -305,12 +320,12 @@ class Hypotheses:
         return SearchStep(parents_BC, tokens_BC, totals_BC, done_BC, picked_BW)
 
     def _rank_constrained(self, constrained: ConstrainedBeam, logs_RV: Tensor) -> SearchStep:
-        """Rank continuations by the number of constraint tokens they contain, and then by their probability."""
+        """Return the step that `ConstrainedBeam.rank` chooses."""
         at_limit = (self._limits_B == self.step_B + 1).tolist()
         return SearchStep(*constrained.rank(logs_RV, self._totals_BW, at_limit, self._complete_B.tolist()))
 
     def _finish(self, step: SearchStep) -> None:
-        """Keep the W best, for each sentence, of the finished hypotheses of this step and of earlier steps."""
+        """Keep, for each sentence, the W best of the hypotheses that finished in this step or earlier."""
         parents_BC, tokens_BC, totals_BC, done_BC, *_ = step
         scores_BC = totals_BC.double() / self._penalty_T[self.step_B][:, None]
         ends = totals_BC, self.step_B[:, None].expand_as(parents_BC), parents_BC, tokens_BC
@@ -327,8 +342,9 @@ class Hypotheses:
     def _continue(self, step: SearchStep, state: State) -> None:
         """Make the picked candidates the open hypotheses, and find out which sentences are done.
 
-        A sentence is done at its limit, and when W hypotheses are finished and the best open one, scored at its
-        current length, does not beat the finished one chosen by `stop_against`.
+        A sentence is done at its length limit, or when enough hypotheses are finished (W, or W / 2 with constraints)
+        and the best open one, scored at its current length, does not beat the best of them (with constraints, or
+        `stop_against` "best") or the worst of the W best.
         """
         parents_BW, tokens_BW, totals_BW = (each.gather(1, step.picked_BW) for each in step[:3])
         here_B1W = self.step_B[:, None, None].expand(-1, 1, self._width)
@@ -343,7 +359,10 @@ class Hypotheses:
         self.step_B += self.growing_B  # what else happens to a sentence that is done has no effect
 
     def finished(self, sentences: Sequence[int]) -> "FinishedSentences":
-        """Return the finished hypotheses of the given sentences; call `read` on the result to get them."""
+        """Copy the finished hypotheses of the given sentences to the CPU; `FinishedSentences.read` returns them.
+
+        With W = 1 this is the only hypothesis, even if it is not finished.
+        """
         here_b = torch.tensor(sentences, device=self.last_BW.device)
         ends_BW4, scores_BW = self._ends_BW4, self._scores_BW
         if self._width == 1:  # the only one ends with its last token, also where the search was given up
@@ -357,7 +376,7 @@ class Hypotheses:
 
 
 class FinishedSentences(NamedTuple):
-    """The tokens chosen at each step for b sentences, and where their W best hypotheses ended."""
+    """For b sentences, the token and the parent of each open hypothesis at each step, and where the W best ended."""
 
     parents_bTW: npt.NDArray[np.int64]
     tokens_bTW: npt.NDArray[np.int64]
@@ -405,10 +424,11 @@ def beam(
 ) -> list[list[Hypothesis]]:
     """Search with a beam of `width` open hypotheses; return up to `width` finished ones per sentence, best first.
 
-    A width of 1 is greedy search, and sampling where `choose` is given. A sentence is done when `width` hypotheses are
-    finished and the best open one, scored at its current length, does not beat the worst of the `width` best finished
-    ones: Hugging Face's rule (`early_stopping=False`), which gives the same n-best lists. At the length limit the first
-    `width` continuations count as finished without an end token, and the sentence is done, too.
+    A width of 1 is greedy search, or sampling if `choose` is given; it ends at an end token. Otherwise a sentence
+    is done when `width` hypotheses are finished and the best open one, scored at its current length, does not beat the
+    worst of the `width` best finished ones: Hugging Face's rule (`early_stopping=False`), which gives the same n-best
+    lists. At the length limit the first `width` continuations count as finished without an end token, and the sentence
+    is done, too.
 
     Scoring at the current length is a heuristic: with a length penalty above 0, an open hypothesis may score higher
     once it is longer. To stop as soon as `width` hypotheses are finished, as some engines do, cuts outputs short where
@@ -416,10 +436,13 @@ def beam(
     before the right hypothesis is complete.
 
     Args:
+        limits: maximum number of output tokens of each sentence, counting the end token.
+        prefixes: tokens with which the output of each sentence must begin; ignored if there are constraints.
         stop_against: "best" compares the best open hypothesis with the best finished one, as seq2see 0.1.0 did. It
             stops earlier with the same best hypothesis in most sentences, and with poorer ones below it.
         choose: picks each token instead of the most probable one; only with a width of 1.
-        constraints: what the output of each sentence must contain (`constraints.py`); only with a width above 1.
+        constraints: what the output of each sentence must contain (`constraints.py`); only with a width above 1. A
+            sentence is then done when `width` / 2 hypotheses are finished and the best open one does not beat the best.
     """
     assert choose is None or width == 1
     assert not constraints or width > 1

@@ -10,9 +10,9 @@ from seq2see.machine import Group
 
 
 class Shared:
-    """An engine for ranks that get the same tasks: each rank searches for a share, and all ranks get all results.
+    """An engine for torchrun ranks that are given the same tasks: each searches for a share, and all get all results.
 
-    They exchange results after every `AT_ONCE` tasks, so that the first ones can be printed while others are searched.
+    They exchange results after about `AT_ONCE` tasks of each rank.
     """
 
     AT_ONCE = 1000
@@ -37,5 +37,5 @@ class Shared:
         return answers
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probabilities of given targets; every rank computes all of them."""
+        """Return the log-probability of each token of given targets (see `Engine.score`); every rank computes all."""
         return self._engine.score(sources, targets)

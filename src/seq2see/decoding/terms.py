@@ -2,9 +2,10 @@
 
     1. Search as without a glossary. An output that contains all terms of its sentence is taken as it is.
     2. An engine that supports constraints searches again with them (`decoding/constraints.py`).
-       With any other engine, take the best hypothesis of the n-best list that has all terms; if there is none, keep
-       the output up to the words that translate the term, append the glossary's translation, and continue the search.
-    3. The last resort: replace words of the output, those for which the model finds the term most probable.
+    3. If terms are still missing, take the hypothesis of the first search that contains most of them.
+    4. If terms are still missing, keep the output up to the words that translate the term, append the glossary's
+       translation, and continue the search.
+    5. The last resort: replace words of the output, those for which the model finds the term most probable.
 
 The words that translate a term are those whose log-probability falls most when the term is left out of the source,
 which any engine can compute. Whether a term is missing is decided by the whole words of the text, not by its tokens:
@@ -28,16 +29,16 @@ from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
 
 MOST_TERMS: Final = 16
-"""Number of terms of a sentence, from the first, that are enforced; a later term is only looked for in the output."""
+"""Number of distinct terms of a sentence, from the first, that are enforced; later ones are only looked for."""
 PLACES: Final = 2
-"""Number of positions at which a missing term is inserted into an output on trial: before the words whose probability
-falls most when the term is left out of the source.
+"""Maximum number of positions in an output from which the search continues with a missing term: before the words whose
+probability falls most when the term is left out of the source.
 """
 MOST_FORMS: Final = 4
-"""Maximum number of forms (allowed translations) of a missing term that are inserted at each of these positions."""
+"""Maximum number of forms (allowed translations) of a missing term that are tried at each of these `PLACES`."""
 CERTAIN: Final = 1.0
-"""Minimum fall of a word's log-probability, in nats, when a term is left out of the source, for the word to count as
-the translation of the term.
+"""Fall of a word's log-probability, in nats, when a term is left out of the source, above which the word counts as the
+translation of the term.
 """
 WIDEST: Final = 3
 """Maximum number of consecutive output words that are replaced by a missing term if no word is known to translate it.
@@ -56,13 +57,15 @@ def translate(
     prefixes: Sequence[str | Sequence[int]] | None = None,
     shifts: Sequence[int] | None = None,
 ) -> list[Result]:
-    """Translate lines so that each output contains the terms of its line; see `translator.translate`.
+    """Translate lines so that the best output for each contains the terms of its line; see `translator.translate`.
 
-    A line without terms gives the same result as without a glossary.
+    Terms that could not be enforced are marked as missing in `Translation.terms`. A line without terms gives the same
+    result as without a glossary.
 
     Args:
         terms: the terms of each line, in their order in the line.
-        shifts: the length of the tag at the start of each line, which the positions of terms do not include.
+        shifts: the number of characters of the tag at the start of each line, which the positions of terms do not
+            include.
     """
     plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
     found = engine.search(plan.tasks, plan.decoding)
@@ -83,7 +86,7 @@ def translate(
 
 
 def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"]) -> None:
-    """Try several methods, one after another, until the output of each sentence contains all of its terms."""
+    """Try one method after another (see above) until the best output of each sentence contains all of its terms."""
     constrained = [each for each in sentences if each.missing and engine.constrains and each.can_be_constrained]
     if constrained:
         _find_rivals(engine, constrained)
@@ -106,7 +109,7 @@ def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"
 
 
 class _Candidate(NamedTuple):
-    """An output, and the position of each distinct term in it."""
+    """An output, and the span of each distinct term in its text, None for a term that is missing."""
 
     text: str
     tokens: list[int]
@@ -118,7 +121,7 @@ class _Candidate(NamedTuple):
 
     @property
     def met(self) -> int:
-        """Return the number of terms that the candidate contains."""
+        """Return the number of distinct terms that the candidate contains."""
         return sum(place is not None for place in self.places)
 
 
@@ -133,15 +136,17 @@ class _Sentence:
         self.candidates: list[_Candidate] = []
         self.how: list[TermSource] = ["search"] * len(self.terms)
         self.rivals: frozenset[int] = frozenset()
-        """Tokens that begin those words of the first output that translate a term differently from the glossary."""
+        """Tokens that begin a translation of a missing term other than the glossary's; see `_find_rivals`."""
         self.losses_of: _Candidate | None = None
         self.losses: list[list[float]] = []
-        """Result of `_losses` for one output."""
+        """Result of `_losses` for the output `losses_of`."""
         self._doubles = _doubles(line)
         self._read = [(start - shift, end - shift) for start, end in spans.read(tokenizers.source, line)]
 
     def source_without(self, number: int) -> list[int]:
-        """Return the tokens of the source without those of a term; one unknown token if nothing is left."""
+        """Return the source tokens without all occurrences of a term; if only the end token is left, an unknown token
+        and the end token.
+        """
         text, source = self.terms[number].text, self.task.source
         same = [(term.start, term.end) for term in self.every_term if term.text == text]
         touched = {
@@ -153,32 +158,37 @@ class _Sentence:
         return rest if len(rest) > 1 else [special.UNKNOWN, *rest]
 
     def begin(self, candidates: list[_Candidate]) -> None:
-        """Start from the candidates of a search, given best first."""
+        """Start with the outputs of the first search, given best first."""
         self.candidates = candidates
         if candidates:
             self.best = candidates[0]
             self._doubles = max(self._doubles, _doubles(self.best.text))
 
     def candidate(self, found: Hypothesis, text: str | None = None) -> _Candidate:
-        """Return a hypothesis as a candidate; `text` replaces the decoded text if some tokens are unknown."""
+        """Return a hypothesis as a candidate; if `text` is given, it is used instead of the text of the tokens."""
         text = self.tokenizer.decode(found.tokens) if text is None else text
         return _Candidate(text, found.tokens, found.score, found.log_probability, _places(text, self.terms))
 
     @property
     def missing(self) -> list[int]:
-        """Return the indices of the terms that the best output does not contain."""
+        """Return the indices of the terms, of the first `MOST_TERMS`, that the best output does not contain."""
         return [number for number, place in enumerate(self.best.places[:MOST_TERMS]) if place is None]
 
     def is_better(self, text: str) -> bool:
-        """Return whether an output contains more terms than the best one so far, without repeating a word."""
+        """Return whether an output contains more terms than the best one so far, and no more repeated words
+        (`_doubles`) than the source line or the first output.
+        """
         met = sum(place is not None for place in _places(text, self.terms))
         return met > self.best.met and _doubles(text) <= self._doubles
 
     def consider(self, candidates: Sequence[_Candidate], how: TermSource) -> None:
-        """Keep the highest-ranked candidate that contains more terms than the best output so far, if there is one.
+        """Make one of the candidates that are better (`is_better`) the best output, if there is any.
 
-        A candidate that translates a term twice ranks after the others. An output is not kept if it repeats a word that
-        was not repeated before.
+        It is the one with the most terms; of several, one without a token of `rivals`; of these, the one with the
+        highest `rank`.
+
+        Args:
+            how: the method that found the candidates, noted for each term that the best output gains.
         """
         sound = [each for each in candidates if self.is_better(each.text)]
         chosen = max(sound, key=lambda each: (each.met, self.rivals.isdisjoint(each.tokens), each.rank), default=None)
@@ -191,19 +201,17 @@ class _Sentence:
 
     @property
     def can_be_constrained(self) -> bool:
-        """Return whether constrained search is possible: no prefix is forced, and some term can be written in
-        tokens.
-        """
+        """Return whether constrained search is possible: no prefix is forced, and there are `constraints`."""
         return not self.task.prefix and bool(self.constraints)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """Return the constraints for the search, except for terms that cannot be written in tokens."""
+        """Return a constraint for each of the first `MOST_TERMS` terms that has a form without unknown tokens."""
         found = [_constraint(self.tokenizer, term) for term in self.terms[:MOST_TERMS]]
         return tuple(each._replace(never=self.rivals) for each in found if each is not None)
 
     def translations(self, n_best: int) -> tuple[Translation, ...]:
-        """Return the best output, then the other candidates, each with the terms of the sentence."""
+        """Return up to `n_best` translations with their terms: the best output, then hypotheses of the first search."""
         if not self.candidates:
             return ()
         others = [each for each in self.candidates if each.text != self.best.text]
@@ -230,7 +238,9 @@ class _Sentence:
 
 
 def _occurrences(text: str, term: Term) -> Iterator[Span]:
-    """Yield the spans of a text that are forms of a term; the first word may be capitalised."""
+    """Yield the spans of a text that are forms of a term; at its first word, a form may be capitalised, unless the term
+    must be copied unchanged.
+    """
     for form in term.forms:
         yield from words.occurrences(text, form)
     first = next((place for place, each in enumerate(text) if words.is_word_character(each)), 0)
@@ -242,7 +252,7 @@ def _occurrences(text: str, term: Term) -> Iterator[Span]:
 
 
 def _places(text: str, terms: Sequence[Term]) -> tuple[Span | None, ...]:
-    """Return the span of each term in a text, None if it is missing; spans do not overlap, long terms come first."""
+    """Return the span of each term in a text, None if it is missing; spans do not overlap, and long terms go first."""
     places: list[Span | None] = [None] * len(terms)
     taken: list[Span] = []
     for number in sorted(range(len(terms)), key=lambda number: -max(map(len, terms[number].forms))):
@@ -258,7 +268,7 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def _doubles(text: str) -> int:
-    """Return the number of words, and of pairs of words, that are immediately repeated."""
+    """Return how many times a word, or a pair of words, is directly followed by itself, ignoring case."""
     found: list[str] = [each.lower() for each in _WORD.findall(text)]
     once = sum(one == two for one, two in pairwise(found))
     return once + sum(found[here : here + 2] == found[here + 2 : here + 4] for here in range(len(found) - 3))
@@ -279,9 +289,9 @@ def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
 
 
 def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[float]]]:
-    """Return the loss of each token of the best output so far, for each missing term of each sentence.
+    """Return a loss for each sentence, each of its missing terms, and each token of its best output so far.
 
-    The loss is the amount by which the token's log-probability falls when the term is left out of the source.
+    The loss is the fall of the token's log-probability, in nats, when the term is left out of the source.
     """
     new = [each for each in sentences if each.losses_of is not each.best]
     asked = [(sentence, number) for sentence in new for number in sentence.missing]
@@ -297,9 +307,10 @@ def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[fl
 
 
 def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, int, int]]:
-    """Return (loss, first token, first character) of each word of the best output, the greatest loss first.
+    """Return (loss, index of first token, index of first character) of each word of the best output, after a forced
+    prefix; the greatest loss first.
 
-    The loss is the fall of the word's log-probability when a term is left out of the source.
+    The loss is the sum of `losses`, those of one term, over the tokens of the word.
     """
     cuts = phrases.word_starts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
     found = [(sum(losses[first:last]), first, start) for (first, start), (last, _) in pairwise(cuts)]
@@ -307,8 +318,10 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 
 
 def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
-    """Collect in `rivals` the first tokens of the output words that translate a missing term otherwise than the
-    glossary.
+    """Store in `rivals` the tokens that begin a translation of a missing term other than the glossary's.
+
+    For each term this is the first token of the output word with the greatest loss (`_by_loss`), if that is above
+    `CERTAIN`, and inflections of it. Tokens of the glossary's forms are excluded.
     """
     for sentence, all_losses in zip(sentences, _losses(engine, sentences), strict=True):
         tokenizer, found = sentence.tokenizer, set[int]()
@@ -323,18 +336,23 @@ def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The beginning of an output followed by a term, from which the search is continued."""
+    """A prefix from which the search is continued: the beginning of the best output, and a form of a missing term."""
 
     sentence: _Sentence
     place: int
-    """Number of tokens of the best output before the inserted term."""
+    """Index of the token of the best output before which it was cut."""
     prefix: list[int]
     form_tokens: int
-    """Number of tokens of the inserted term, which are the last tokens of `prefix`."""
+    """Number of tokens of the form, which are the last tokens of `prefix`."""
 
 
 def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) -> Iterator[_Trial]:
-    """Yield trials with each form of a missing term, at the places of the best output that depend most on the term."""
+    """Yield prefixes of the best output, cut where it depends most on a missing term, each with a form of it added.
+
+    Args:
+        which: index of the term among those that are missing.
+        losses: for each missing term, the losses of the tokens of the best output (`_losses`).
+    """
     tokens, tokenizer = sentence.best.tokens, sentence.tokenizer
     term = sentence.terms[sentence.missing[which]]
     cuts = [first for _, first, _ in _by_loss(sentence, losses[which])[:PLACES]] or [len(tokens)]
@@ -352,10 +370,10 @@ def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) 
 
 
 def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sentence], turn: int) -> None:
-    """Replace the words that translate a missing term by it, continue the search, and keep the output with the best
-    score.
+    """Cut the best output of each sentence where it depends most on a missing term, append the form of the term that is
+    most probable there, continue the search, and keep the best output that contains more terms than before.
 
-    If several terms of a sentence are missing, `turn` chooses one.
+    If several terms of a sentence are missing, `turn` modulo their number chooses one.
     """
     groups: dict[tuple[_Sentence, int], list[_Trial]] = {}
     for sentence, losses in zip(sentences, _losses(engine, sentences), strict=True):
@@ -379,14 +397,16 @@ def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sen
 def _scored(
     engine: Engine, decoding: Decoding, outputs: Sequence[tuple["_Sentence", Sequence[int], str | None]]
 ) -> dict["_Sentence", list[_Candidate]]:
-    """Return outputs with scores computed in the same way for all, since engines score forced tokens differently.
+    """Return, by sentence, the outputs that are better than its best one (`is_better`), with a `rank` to compare them.
 
-    A term that the model would not have chosen is improbable. In a mean over all tokens this counts less, the longer
-    the output is, so that the longest output would be the best. So the score is the mean log-probability of the other
-    tokens, plus the sum over the tokens of terms divided by the length of the first output.
+    Engines score forced tokens differently, so all outputs are scored anew. A term that the model would not have chosen
+    is improbable. In a mean over all tokens this counts less, the longer the output is, so that the longest output
+    would be the best. So the rank is the sum of the log-probabilities of the other tokens, divided by their length
+    penalty, plus the sum over the tokens of terms, divided by the length penalty of the first output.
 
     Args:
-        outputs: sentences, the tokens of an output for each, and its text if it differs from the text of the tokens.
+        outputs: sentences, the tokens of an output for each, and its text if it differs from the text of the tokens; no
+            token of an output with such a text counts as that of a term.
     """
     outputs = [
         (sentence, tokens, text)
@@ -421,7 +441,9 @@ def _penalty(decoding: Decoding, length: int) -> float:
 
 
 def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> None:
-    """Replace a word of the output by each missing term: the word that translates it, else any other."""
+    """Put each missing term into the text of the best output: in place of the word that translates it, if that is known
+    (`CERTAIN`) and helps, else wherever the model finds it most probable (`_replaced`).
+    """
     for number in sentence.missing:
         form, met = sentence.terms[number].forms[0], sentence.best.met
         losses = _losses(engine, [sentence])[0][sentence.missing.index(number)]
@@ -435,10 +457,13 @@ def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> N
 
 
 def _replaced(sentence: _Sentence, form: str, chosen: Sequence[int] | None) -> Iterator[str]:
-    """Yield the best output with a form in place of one, two or three words, or inserted between words.
+    """Yield the text of the best output with a form in place of each `chosen` word.
+
+    If `chosen` is None, the form replaces any one to `WIDEST` words, or is inserted between words. Terms that the text
+    contains, and a forced prefix, are kept.
 
     Args:
-        chosen: where the words begin that may be replaced; if not given, any word may be.
+        chosen: indices of the first characters of words.
     """
     text, tokenizer = sentence.best.text, sentence.tokenizer
     least = len(tokenizer.decode(sentence.task.prefix))

@@ -1,4 +1,4 @@
-"""The PyTorch engine: the trained model, with its weights laid out for decoding, searched by `search.py`.
+"""The PyTorch engine: searches with the trained model (`search.py`; on a GPU, by CUDA graphs where `recorded.py` can).
 
 On a CPU each step of a search multiplies few rows, so weights are transposed, or quantized to int8.
 """
@@ -27,19 +27,20 @@ from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8", "bfloat16")
 SCORED_AT_ONCE = 4096
-"""Maximum number of tokens, source and target, of a batch in which `score` computes log-probabilities of given targets.
-"""
+"""Number of source and target tokens up to which pairs share a batch when `score` evaluates given targets."""
 LEAST_CONSTRAINED = 10
 """Minimum beam width of a search with constraints; a narrower beam is widened, because it is divided among groups of
 hypotheses (banks) by the number of constraint tokens that they contain.
 """
 SMALLEST = 1e-12
-"""Minimum of the largest absolute value of a row that is quantized to int8, which avoids a division by zero."""
+"""Lower bound of the divisor (the largest absolute value of a row) when a row is quantized to int8: it is never 0."""
 
 
 class TorchEngine:
-    """An engine for beam search, or for sampling if `choose` is given (`search.sampling(...)`); `watch` receives each
-    step.
+    """The PyTorch engine: beam search, or sampling if `choose` is given (`search.sampling(...)`).
+
+    Args:
+        watch: callback for each step of a search; with it, or with `choose`, no CUDA graphs are used.
     """
 
     def __init__(
@@ -56,10 +57,11 @@ class TorchEngine:
         self._recorded = RecordedSearch(self.model) if next(self.model.parameters()).is_cuda else None
 
     def slot_search(self, settings: Decoding, on_cpu: bool = False) -> SlotSearch | None:
-        """Return a search that sentences can enter at any time; None if steps cannot be recorded as CUDA graphs.
+        """Return a search that sentences can enter at any time; None if its steps cannot be captured in CUDA graphs.
 
         Args:
-            on_cpu: whether to return such a search on a CPU, too, where its steps are executed one by one.
+            on_cpu: whether to return such a search on a CPU, too, if the model supports it; its steps are then executed
+                one by one.
         """
         if on_cpu and self._recorded is None and self.model.fixed_state(torch.zeros(1, dtype=torch.int64), 1, 1, 1):
             return SlotSearch(RecordedSearch(self.model), settings, self.name)
@@ -67,8 +69,8 @@ class TorchEngine:
         return None if recorded is None else SlotSearch(recorded, settings, self.name)
 
     def _recorder(self, settings: Decoding) -> RecordedSearch | None:
-        """Return the search with recorded steps; None if it is not supported, or if `choose`, `watch` or hooks
-        are set.
+        """Return the search that uses CUDA graphs; None if it is not supported, or if `choose`, `watch` or hooks are
+        set.
         """
         recorded = None if self.choose or self.watch else self._recorded
         return recorded if recorded and recorded.can(settings.beam) and not has_hooks(self.model) else None
@@ -85,7 +87,7 @@ class TorchEngine:
         return [found[place] for place in range(len(tasks))]
 
     def _search_all(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Search for tasks without constraints."""
+        """Search for tasks without constraints, by CUDA graphs if these are supported and GPU memory suffices."""
         if recorded := self._recorder(settings):
             try:
                 return recorded.search(tasks, settings)
@@ -99,7 +101,7 @@ class TorchEngine:
         return self._search_in_batches(tasks, settings)
 
     def _search_in_batches(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Search step by step; either all tasks have constraints or none has them."""
+        """Search without CUDA graphs, in batches of similar length; either all tasks have constraints or none has."""
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
         one_thread = torch.get_num_threads() == 1  # then there is nothing to share
@@ -130,7 +132,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probabilities of given targets; see `Engine.score`."""
+        """Return the log-probability of each token of given targets; see `Engine.score`."""
         found: list[list[float]] = [[] for _ in targets]
         sizes = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
         for batch in batches(sizes, SCORED_AT_ONCE):
@@ -162,12 +164,13 @@ class TorchEngine:
 
 
 def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
-    """Return a frozen copy of a model that decodes faster; on a GPU the model itself, which is fast already.
+    """Return the model that an engine runs: on a CPU a copy that decodes faster, on a GPU the model itself or, in
+    bfloat16, a copy.
 
-    The copy is not affected by later changes of the model, nor by hooks. float32: the same numbers, with each matrix
-    stored by columns, which the CPU's library multiplies with a few dozen rows more than twice as fast (docs/log.md).
-    int8: each linear layer becomes an `Int8Linear`. A model that has hooks is returned itself in float32, so that they
-    are called.
+    A copy is not affected by later changes of the model, and has no hooks. On a CPU, float32 means the same numbers,
+    with the matrix of each linear layer stored by columns, which the CPU's library multiplies with a few dozen rows
+    more than twice as fast (docs/log.md); int8 means that each linear layer becomes an `Int8Linear`. In float32, a
+    model that has hooks is returned itself, so that they are called.
     """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
@@ -198,12 +201,12 @@ def _copy_without_hooks(model: Seq2Seq) -> Seq2Seq:
 
 
 def has_hooks(model: nn.Module) -> bool:
-    """Return whether activations of a model are recorded or changed by hooks."""
+    """Return whether any module of a model has forward hooks, by which activations are recorded or changed."""
     return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 class Int8Linear(nn.Module):
-    """A linear layer in 8-bit integers: a scale for each output of the weights, and for each row of the input.
+    """A linear layer in 8-bit integers, with a scale for each row of the weights and for each row of the input.
 
     Sums of integers are exact, and no row's scale depends on another's: a sentence gets the same translation in any
     batch. PyTorch's public int8 layers use one scale for a whole batch, and are to be removed; so this calls
@@ -221,7 +224,7 @@ class Int8Linear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
-        """Compute all outputs, or those of the given rows of the weights, as `Projection` does."""
+        """Compute all outputs, or only those of the given rows of the weights, as `Projection` does."""
         x_RD = x if x.dim() == 2 else x.flatten(0, -2)
         whole_DF, scale_F, bias_F = self.whole_DF, self.scale_F, self.bias
         if rows is not None:

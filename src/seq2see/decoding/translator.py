@@ -50,7 +50,7 @@ class Translation:
 
     @staticmethod
     def of(hypothesis: Hypothesis, text: str) -> "Translation":
-        """Return a hypothesis with its text."""
+        """Return the translation that consists of a hypothesis and its decoded text."""
         log = hypothesis.log_probability
         probability = None if log is None else math.exp(min(0.0, log))
         return Translation(text, hypothesis.score, tuple(hypothesis.tokens), probability)
@@ -64,11 +64,11 @@ class Result:
     source: tuple[int, ...] = ()
     """Token ids of the source line, as the model read it: truncated if `cut`, and with the end token."""
     cut: bool = False
-    """Whether the line had more tokens than the model reads, so that it was truncated."""
+    """Whether the line was truncated, to `decoding.max_source` tokens or the number of the model's positions."""
 
     @property
     def text(self) -> str:
-        """Return the best translation; raise a RunError if there is none, because the scores of all tokens are NaN."""
+        """Return the text of the best translation; raise a RunError if there is none, since all scores are NaN."""
         if not self.translations:
             raise RunError("no translation was found: the model computes numbers that are not finite. Train it again")
         return self.translations[0].text
@@ -84,11 +84,14 @@ def translate(
     n_best: int = 1,
     prefixes: Sequence[str | Sequence[int]] | None = None,
 ) -> list[Result]:
-    """Translate lines; a line gives the same tokens alone, in any batch and in any order. Empty lines stay empty.
+    """Translate lines. Empty lines stay empty.
+
+    A line gives the same tokens alone, in any batch and in any order, except for rounding on a GPU.
 
     Args:
         beam: beam width; by default that of the settings.
-        prefixes: beginning of each output, as text or tokens.
+        n_best: maximum number of translations of each line; a narrower beam is widened to it.
+        prefixes: what each output must begin with, as text or tokens.
     """
     plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
     return plan.results(engine.search(plan.tasks, plan.decoding))
@@ -118,7 +121,7 @@ class SearchPlan:
         n_best: int = 1,
         prefixes: Sequence[str | Sequence[int]] | None = None,
     ) -> "SearchPlan":
-        """Tokenize lines and check the settings of the search; see `translate`."""
+        """Tokenize lines, check the settings of the search, and limit its memory; see `translate`."""
         decoding = settings.decoding if beam is None else replace(settings.decoding, beam=beam)
         if type(decoding.beam) is not int or not 1 <= decoding.beam <= settings.decoding.beam:
             check_decoding(decoding)  # narrower beams than that of the settings are always fine
@@ -160,11 +163,11 @@ class SearchPlan:
 
 
 def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:
-    """Reduce the batch size to fit the free memory, which changes no translation; refuse a beam that does not fit
-    alone.
+    """Return the settings with a batch size that fits into half of the free memory, which changes no translation.
 
-    A hypothesis has keys and values of each decoder layer for all its tokens, and logits of the vocabulary, some of
-    them twice. This is an estimate for the longest text; the engine needs some memory besides.
+    Raise a SettingError if the beam of a single sentence does not fit into the free memory. Both are checked only if
+    they need more than 1 GiB. The need is estimated: keys and values of each decoder layer for all tokens of a
+    hypothesis, and logits of the vocabulary in a few copies; the engine needs some memory besides.
     """
     length = max((task.limit for task in tasks), default=0)
 
@@ -186,17 +189,19 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
 
 
 def limit(source_length: int, max_ratio: float, max_extra: int) -> int:
-    """Return the maximum output length; the source length is rounded up to a multiple of 8, so that a batch
-    shares it.
+    """Return the maximum number of output tokens: `max_ratio` times the source length, plus `max_extra`.
+
+    The source length is rounded up to a multiple of 8, so that sentences of similar length share the result.
     """
     return int(max_ratio * 8 * math.ceil(source_length / 8)) + max_extra
 
 
 def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[int]]:
-    """Return batches of at most `budget` tokens, as indices; sentences of similar length together, longest first.
+    """Return batches of indices into `lengths`: sentences of similar length together, the longest first.
 
     Args:
-        fewest: minimum number of sentences of a batch, however long they are.
+        budget: maximum sum of the lengths of a batch with more than `fewest` sentences.
+        fewest: number of sentences that go into a batch however long they are; the last may have fewer.
     """
     found: list[list[int]] = []
     tokens = budget
@@ -210,7 +215,7 @@ def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[i
 
 
 class Bounded:
-    """An engine whose outputs end at a limit, if they have not before."""
+    """An engine whose outputs have at most `most` tokens, or fewer if the limit of a task is lower."""
 
     def __init__(self, engine: Engine, most: int) -> None:
         self.name = engine.name
