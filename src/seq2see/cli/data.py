@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Downloads:
-    """Context for `watch` of `open_corpus`: prints a line about each download, and shows a progress bar on a
+    """Context manager and callback for downloads of `open_corpus`: prints a line about each, and a progress bar on a
     terminal.
     """
 

@@ -35,11 +35,12 @@ class Display:
         self._last_line = 0.0
         self._numbers = ""
         self._start = 0, 0.0
-        """Step and seconds from which the speed is measured: at the start of this process, or after it last returned to
-        a step."""
+        """Step and seconds of training from which the speed is measured: those at which this process began or, after
+        updates that were not finite, last returned to an earlier step.
+        """
         self._seconds = 0.0
         self.step = 0
-        """The last step that was reported."""
+        """The last step that was reported, for the message after an interruption."""
 
     def __enter__(self) -> "Display":
         return self
@@ -126,7 +127,7 @@ class Display:
             self.say(f"{translated('step')} {event.step:>7,}  {numbers}")
 
     def _time_left(self, event: Stepped | Trained) -> str:
-        """Return the time left, as text, until the limit of steps or minutes, at the speed of this process so far."""
+        """Return the time until the limit of steps or minutes as text, at the mean speed since `_start`."""
         assert self._training is not None
         first, began = self._start
         seconds = (event.seconds - began) / max(1, event.step - first) * (self._training.max_steps - event.step)
@@ -153,11 +154,15 @@ def _opening(event: Any) -> list[str]:
 
 
 NAME_WIDTH, VALUE_WIDTH, WHY_WIDTH = 13, 54, 47
-"""Widths in characters of the columns of the table that `train` prints at its start: name of the row, value, reason."""
+"""Widths in characters of the columns of the table of settings that `train` prints at its start: name, value,
+reason.
+"""
 
 
 def table(choices: "list[Choice]") -> list[str]:
-    """Return the lines of a table of names, values and reasons; long cells are wrapped."""
+    """Return the lines of a table of settings: names, values, and the reasons for the values; long cells are
+    wrapped.
+    """
     lines = []
     for choice in choices:
         own = ", ".join(key.partition(".")[2] for key in choice.yours)

@@ -96,7 +96,9 @@ def doctor(
 
 @contextlib.contextmanager
 def _patience(what: str) -> Iterator[None]:
-    """Show a spinner with the text `what` on a terminal while a corpus is examined, which may take minutes."""
+    """Show a spinner with the text `what` on a terminal while a corpus is examined or written, which may take
+    minutes.
+    """
     if not sys.stderr.isatty():
         yield
         return

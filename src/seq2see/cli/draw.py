@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from seq2see.text.pair import Pair
 
 MOST_NEEDED = 5
-"""Number of attention heads that `draw heads` prints on the terminal, the most important first."""
+"""Maximum number of attention heads that `draw heads` prints on the terminal: those without which the loss rises
+most.
+"""
 Length = Annotated[int, typer.Option(min=1, max=5000, help="Number of positions.")]
 Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Model width.")]
 Out = Annotated[
@@ -254,7 +256,7 @@ def draw_pruning(
 
 
 def _chosen(run: "Run", pairs: str | None, limit: int, command: str) -> "tuple[str, list[Pair]]":
-    """Return the first `limit` pairs of a file or corpus, or of the validation set, and the name of their origin."""
+    """Return the first `limit` pairs of a file or corpus, or of the validation set if none is named, and their name."""
     if pairs is None:
         name, chosen = "validation", run.validation_pairs[:limit]
     else:

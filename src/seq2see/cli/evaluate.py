@@ -1,4 +1,6 @@
-"""`seq2see evaluate`: score one or several runs on pairs, with signatures, and compare them with other runs."""
+"""`seq2see evaluate`: score one or several runs on pairs, with the signature of each score, and compare them with other
+runs.
+"""
 
 import contextlib
 import json
@@ -123,7 +125,7 @@ def _evaluate(
     tokenize: str,
     to: str | None,
 ) -> "list[Evaluation]":
-    """Translate and score the pairs with every run; the default beam of all is that of the first run."""
+    """Translate and score the pairs with every run; the default beam width of all runs is that of the first."""
     from seq2see.decoding.shared_engine import Shared
     from seq2see.evaluation.evaluations import error_unit
 
@@ -158,7 +160,9 @@ def _searched(beam: int) -> str:
 
 
 def _check_seeds(side: "list[Run]") -> None:
-    """Raise an error if runs of one side are not independent: with the same seed, or the same run twice."""
+    """Raise an error if two runs of one side of a comparison were trained with the same seed, so that they are not
+    independent.
+    """
     seeds: dict[int, Path] = {}
     for run in side:
         seed = run.settings.training.seed
@@ -250,7 +254,9 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _print_runs(sides: list[dict[str, Any]]) -> None:
-    """Print a row for each run and a column for each score; after the runs of a side, mean and standard deviation."""
+    """Print a row for each run and a column for each score; below several runs of one system, mean and standard
+    deviation.
+    """
     names = [*sides[0]["runs"][0]["scores"]]
     rows: list[tuple[str, list[float]]] = []
     for letter, side in zip(("A  ", "B  ") if len(sides) > 1 else ("",), sides, strict=True):

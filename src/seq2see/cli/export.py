@@ -10,8 +10,8 @@ from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Json, SourceLanguage, TargetLanguage
 
 NOTES = {"huggingface": ", both greedy", "onnx": ", both greedy", "argos": ", both with the search of Argos Translate"}
-"""By export format, the end of the sentence about the comparison of translations by the exported model and by the run,
-if they were not made by the run's own search settings.
+"""By export format, how the translations were made that `export` compares (those of the exported model and of the run);
+for other formats, by the search settings of the run.
 """
 
 

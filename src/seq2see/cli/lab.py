@@ -1,4 +1,4 @@
-"""`seq2see lab`: measure the claims of the paper."""
+"""`seq2see lab`: measure claims of "Attention Is All You Need" and related papers."""
 
 import json
 import shlex
@@ -104,7 +104,7 @@ def _line(name: str, verdict: str, decided: str) -> str:
 
 
 def _row(outcome: Outcome) -> str:
-    """Return a row of the table with claim, verdict and the deciding number; long reasons are wrapped."""
+    """Return a row of the table: claim, verdict and deciding judgement; a long text is wrapped."""
     first, *rest = textwrap.wrap(translated(outcome.reason), WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
     head = _line(outcome.claim.name, translated(outcome.verdict), first)
     return "\n".join([head, *(_line("", "", more) for more in rest)])
@@ -143,7 +143,7 @@ class _Bar:
         self._bar.update(self._task, completed=done, total=total, description=claim)
 
     def print(self, text: str) -> None:
-        """Print to standard output without breaking the progress bar."""
+        """Print above the progress bar: to standard error if both outputs are terminals, else to standard output."""
         if self._bar.console.is_terminal and sys.stdout.isatty():
             self._bar.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
         else:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 PLACES = {"cross": "cross attention", "encoder": "encoder attention", "decoder": "decoder self-attention"}
 SUBLAYERS = ("scores", "merge", "residual")
-"""Pictures of one attention sub-layer; without --place, they show self-attention in the encoder."""
+"""Names of the pictures (--picture) of one attention sub-layer; without --place, that of the encoder's
+self-attention.
+"""
 PICTURES: dict[str, tuple[str, ...]] = {
     "attention": ("--place", "--layer"),
     "heads": ("--place",),
@@ -77,7 +79,9 @@ def look(
     as_page = as_json or (path.suffix.lower() == ".html" and picture is None)
     chosen = {"--place": place, "--layer": layer, "--head": head}
     if as_json and (output, picture, *chosen.values()) != (None,) * 5:
-        raise SettingError("--json prints all that a page shows: leave --output, --picture, --place and --layer out")
+        raise SettingError(
+            "--json prints all that a page shows: leave --output, --picture, --place, --layer and --head out"
+        )
     if beside is not None and not as_page:
         raise SettingError(
             "--beside shows two runs on a page: leave --picture out, and write to a file that ends in .html"
@@ -260,6 +264,8 @@ def _draw_sublayer(
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning of a text of more than 160 characters, for the title of a picture."""
+    """Return a text for the title of a picture: of more than 160 characters only the beginning, cut at a space if
+    possible.
+    """
     begin = text[:159]
     return text if len(text) <= 160 else f"{begin[: begin.rfind(' ', 120)].rstrip()}…"

@@ -1,4 +1,4 @@
-"""All output of the program: messages and progress for people, and data for programs."""
+"""What the program prints: messages and progress for people, and lines of data for programs."""
 
 import sys
 import time
@@ -17,15 +17,15 @@ _CLEAR = "\r\x1b[K"
 
 
 def echo(message: object = "", nl: bool = True, err: bool = False, dim: bool = False) -> None:
-    """Print a message for people; control characters in it are replaced by their code points."""
+    """Print a message in the language of the user; control characters in it are replaced by their code points."""
     text = visible(translated(str(message)))
     typer.echo(typer.style(text, dim=True) if dim else text, nl=nl, err=err)
 
 
 def write_line(line: str) -> None:
-    """Write one line of data to standard output, in UTF-8 whatever the locale.
+    """Write one line of data to standard output, in UTF-8 whatever the locale; line feeds in it become spaces.
 
-    A file or a pipe gets the exact bytes. On a terminal, control characters are replaced by their code points.
+    On a terminal, control characters are replaced by their code points; a file or a pipe gets them unchanged.
     """
     line = line.replace("\n", " ")
     if sys.stdout.isatty():
@@ -35,7 +35,9 @@ def write_line(line: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows `what: 12 of 60` in one line of a terminal; the line is cleared at the end."""
+    """Yield a function that shows `what: 12 of 60` in one line of a terminal, after `PATIENCE`; the line is cleared at
+    the end.
+    """
     begun, on_terminal, shown = time.monotonic(), sys.stderr.isatty(), False
 
     def tell(what: str, done: int, total: int) -> None:

@@ -105,7 +105,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Raise an error if a path already exists, even as a dangling link, unless `force` is set."""
+    """Raise an error if a new file cannot be written at a path: it exists, even as a dangling link (unless `force` is
+    set), it is a folder, or its folder does not exist.
+    """
     if path.is_dir():
         raise SettingError(f"{path}: is a folder. Give the name of a file in it")
     if os.path.lexists(path) and not force:
@@ -115,13 +117,13 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def check_torch(option: str) -> None:
-    """Raise an error if an option needs PyTorch and it is not installed; an empty `option` needs nothing."""
+    """Raise an error if PyTorch, which `option` needs, is not installed; an empty `option` needs nothing."""
     if option and not has_torch():
         raise SettingError(f"{option} needs PyTorch: {INSTALL_ALL}")
 
 
 def with_cache(run: "Run", engine: "Engine") -> "Engine":
-    """Return an engine that caches its translations in the user's cache folder."""
+    """Return an engine that stores its translations in the user's cache folder, and reuses those that are there."""
     from seq2see import storage
     from seq2see.decoding.running_text import CachedEngine
 
@@ -146,7 +148,9 @@ def pick_engine(
 
 
 def parse_assignments(assignments: Iterable[str]) -> Overlay:
-    """Return settings from options: `["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
+    """Return settings from options: `["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a value that is not TOML is
+    text.
+    """
     overlay: dict[str, dict[str, Any]] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")

@@ -45,7 +45,9 @@ EXAMPLES = {
     "data list": "seq2see data list --json",
     "data get": "seq2see data get chatbot-ko --from ChatbotData.csv",
 }
-"""An example command for every verb; `draw dot-products` is the function `draw_dot_products` of `cli.draw`."""
+"""Every verb, with an example command; the function of the verb `draw dot-products` is `draw_dot_products` in
+`cli.draw`.
+"""
 GROUPS = {
     "draw": (
         "Draw pictures of a model, a training or the parts of the paper.",
@@ -56,10 +58,11 @@ GROUPS = {
 
 
 def program(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the program with all verbs, or with only the verb in `words`, because importing the others takes time.
+    """Return the program with only the verb at the beginning of `words`, since importing all verbs takes time; with all
+    verbs if there is none.
 
     Args:
-        words: the words of the command line; with --version before a verb, no verb is needed.
+        words: the words of the command line; with --version before a verb, no verb is added.
     """
     app = typer.Typer(
         help="Train, see into and serve sequence-to-sequence Transformers.",
@@ -143,8 +146,8 @@ UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of click 
 def main() -> None:
     """Run the verb of the command line.
 
-    Exit codes: 0 success; 2 a mistake of the user, reported in one line; 75 the same, if trying again may help; 130
-    Ctrl-C; 143 SIGTERM; 129 SIGHUP.
+    Exit codes: 0 success; 1 a bug, reported with its traceback; 2 a mistake of the user, reported in one line; 75 the
+    same, if trying again may help; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
     """
     sys.excepthook = _print_traceback
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code
@@ -176,7 +179,7 @@ def main() -> None:
 
 
 def _take_language(words: list[str]) -> list[str]:
-    """Choose the language that `--lang` names anywhere on the command line; return the words without this option."""
+    """Choose the language that `--lang` names, at any place before `--`; return the words without this option."""
     end = words.index("--") if "--" in words else len(words)
     for place, word in enumerate(words[:end]):
         if word == "--lang" or word.startswith("--lang="):
@@ -189,7 +192,7 @@ def _take_language(words: list[str]) -> list[str]:
 
 
 def _translate_help(command: Any) -> None:
-    """Translate the help of a command, its parameters and its sub-commands, if the user reads another language."""
+    """Translate the help of a command, its parameters and its sub-commands, unless the user reads English."""
     if wording.language() == "en":
         return
     for field in ("help", "short_help", "epilog"):
@@ -205,13 +208,13 @@ def _translate_help(command: Any) -> None:
 
 
 def _lines(text: str) -> str:
-    """Translate the lines after the options on a help page; of a setting, `key = value (type) text`, only the text."""
+    """Translate the lines after the options on a help page; in a line `key = value (type) text`, only the text."""
     parts = (line.rpartition(") ") if "=" in line.partition("(")[0] else ("", "", line) for line in text.split("\n"))
     return "\n".join(f"{before}{mark}{wording.translated(about)}" for before, mark, about in parts)
 
 
 def _with_headings(text: str) -> str:
-    """Translate the headings that the command-line library writes into a help page."""
+    """Translate the headings that the command-line library writes into a help page, into Korean."""
     for english, korean in wording.HEADINGS.items():
         text = text.replace(english, korean)
     return text
@@ -246,6 +249,6 @@ def _one_line(problem: Exception) -> str | None:
 
 
 def _verb() -> str:
-    """Return the verb of the command line, of two words if it is one like `draw waves`, for error messages."""
+    """Return the verb of the command line, such as `train` or `draw waves`, for error messages."""
     words = sys.argv[1:]
     return next((name for name in EXAMPLES if name.split() == words[: len(name.split())]), "this command")

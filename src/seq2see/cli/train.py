@@ -127,7 +127,11 @@ def train(
 
 
 def for_export(to: str, overlay: config.Overlay) -> config.Overlay:
-    """Return the user's settings over those of a model that another program can represent."""
+    """Return the settings of the preset `marian`, whose models can be exported to Hugging Face, changed by those of the
+    user.
+
+    `to` must be "huggingface".
+    """
     if to != "huggingface":
         raise SettingError(f"--for {to}: unknown. {nearest(to, ['huggingface'])} Other formats export any Transformer")
     needed = config.preset("marian")

@@ -127,7 +127,7 @@ def _check_document(text: bool, markup: str, by_lines: bool) -> None:
 
 
 def _check_sampling(sample: bool, n_best: int, cache: bool) -> None:
-    """Raise an error for options that cannot be combined with --sample or with several processes."""
+    """Raise an error for options that cannot be combined with --sample or with several processes (torchrun)."""
     several = ranks.from_torchrun()[1] > 1
     if cache and (sample or several):
         raise SettingError("--cache: leave --sample and torchrun out")
@@ -216,7 +216,10 @@ def _warn(number: int, result: "Result", limit: int) -> None:
 
 
 def _blocks(size: int) -> Iterator[list[str]]:
-    """Yield blocks of up to `size` lines; a pause of the input ends a block, for programs that wait for each answer."""
+    """Yield blocks of up to `size` lines, fewer if they are very long.
+
+    A pause of the input also ends a block, for programs that wait for each answer.
+    """
     block: list[str] = []
     characters = 0
     try:

@@ -35,7 +35,7 @@ HEADINGS: Final = {
 
 
 DOT: Final = "  ·  "
-"""Separator between statements in one line below a picture; each statement is translated by itself."""
+"""Separator between statements in the subtitle of a picture; each statement is translated by itself."""
 ENOUGH: Final = 6
 """Minimum number of characters, without spaces and placeholders, of an English catalogue text whose placeholders may
 stand for texts with spaces; shorter ones would match too many messages.
@@ -105,7 +105,9 @@ def _particle(found: re.Match[str]) -> str:
 
 
 def _match(literals: list[str], text: str) -> list[str] | None:
-    """Return the values of the placeholders, each as short as possible; None if the text does not match."""
+    """Return the values of the placeholders between `literals`, each as short as possible; None if the text does not
+    match.
+    """
     first, *middle, last = literals
     if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
         return None
@@ -121,7 +123,9 @@ def _match(literals: list[str], text: str) -> list[str] | None:
 
 @cache
 def catalogue() -> tuple[dict[str, str], list[_Entry]]:
-    """Return the keys without placeholders, and the entries with placeholders, the longest first."""
+    """Return the Korean texts by English key, and the entries whose keys have placeholders, those with the longest keys
+    first.
+    """
     tables = tomllib.loads(resources.files(__package__).joinpath("korean.toml").read_text("utf-8"))
     texts = {key.strip(): value for table in tables.values() for key, value in table.items()}
     entries = [_Entry(key.split("{}"), value) for key, value in texts.items() if "{}" in key]

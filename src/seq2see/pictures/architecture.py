@@ -1,6 +1,7 @@
-"""The architecture of a model: every stage with its shape and parameters, as a list and as figure 1 of the paper.
+"""The architecture of a model: every stage with its shape and parameters, as a list, and as a picture like figure 1 of
+the paper.
 
-`S` is the number of source tokens and `T` that of target tokens; all other numbers are the model's own.
+`S` is the number of source tokens and `T` that of target tokens; all other numbers are sizes of the model.
 """
 
 import itertools
@@ -33,7 +34,7 @@ class Stage:
     shape: str
     """The shape of the output, for one sentence: `S × 512`."""
     inside: tuple[str, ...] = ()
-    """Shapes of the tensors that can be recorded inside: `weights 8 × S × S`."""
+    """Lines of text in the box, such as the shapes of tensors inside the stage: `weights 8 × S × S`."""
     parameters: int = 0
     """Number of parameters of this stage in one layer; weights that several stages share are counted in the first of
     them.
@@ -199,7 +200,7 @@ class _Box(NamedTuple):
 
 
 def draw(stages: list[Stage], title: str, path: Path) -> str | None:
-    """Draw figure 1 of the paper, with the shape at each arrow and the parameters in each box.
+    """Draw the architecture like figure 1 of the paper, with the shape at each arrow and the parameters in each box.
 
     Returns a line for the user if some characters of the title have no font, else None.
     """
@@ -290,7 +291,8 @@ def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
 
 
 def _sums(boxes: list[_Box]) -> Iterator[tuple[_Box, _Box, float]]:
-    """Yield, for each residual connection, the box below which it begins, the sum at which it ends, and its distance.
+    """Yield, for each residual connection, the box below which it begins, the sum at which it ends, and its distance
+    from the boxes in inches.
 
     The residual connections of a Transformer follow each other. That of a convolution encloses that of the attention.
     """
@@ -306,7 +308,9 @@ def _sums(boxes: list[_Box]) -> Iterator[tuple[_Box, _Box, float]]:
 
 
 def _memory(axes: Axes, last: _Box, across: _Box, names: tuple[str, ...]) -> None:
-    """Draw the memory from the end of the encoder to the decoder, as keys and values of the cross-attention."""
+    """Draw arrows from the end of the encoder to the box `across` of the decoder, one for each name, such as "K" and
+    "V".
+    """
     middle = (last.left + _WIDTH + across.left) / 2
     x, above = last.centre[0], last.top + _EDGE + _GAP
     for place, name in enumerate(names):

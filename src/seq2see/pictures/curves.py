@@ -111,7 +111,8 @@ def reliability(curve: Sequence[tuple[float, float, int]]) -> str:
     """Return a reliability curve as inline SVG: predicted and observed quality, and the line on which both are equal.
 
     Args:
-        curve: predicted quality, observed quality and number of translations of each point; larger points have more.
+        curve: predicted quality, observed quality (each from 0 to 1) and number of translations of each point; points
+            with more translations are drawn larger.
     """
     figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
     axes = figure.add_subplot()
@@ -129,10 +130,11 @@ def reliability(curve: Sequence[tuple[float, float, int]]) -> str:
 
 
 def pruning(found: Pruning, title: str, path: Path) -> str | None:
-    """Draw loss and score against the number of removed heads: a column for each attention, and one for all together.
+    """Draw loss and score against the number of removed heads: a column for each kind of attention, and one for all
+    heads.
 
     Returns:
-        A line for the user where some characters have no font, else None.
+        A line for the user if some characters have no font, else None.
     """
     picture = Picture(path, title)
     width, height, gap, names = 2.2, 1.7, 0.6, {**NAMES, "all": "all heads together"}
@@ -168,7 +170,9 @@ def pruning(found: Pruning, title: str, path: Path) -> str | None:
 
 
 def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
-    """Draw histograms of the lengths of texts on a logarithmic scale, and of the length ratio of the two sides."""
+    """Draw histograms of the lengths of texts in characters on a logarithmic scale, and of the length ratio of the two
+    sides.
+    """
     drawing.check_suffix(path)
     figure = drawing.row_of_panels(2, 2.9)
     one, other = figure.subplots(1, 2)

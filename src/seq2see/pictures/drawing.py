@@ -49,7 +49,7 @@ BELOW_TO_ABOVE = LinearSegmentedColormap.from_list(
 )
 """Colour map for values from -1 to 1; 0 is white."""
 LEAST_WIDE = 5.5
-"""Minimum width in inches to which a title is wrapped, even if the picture below it is narrower."""
+"""Minimum width in inches at which titles are wrapped; they may be wider than the picture below them."""
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
 _RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.fonttype": 42}
 
@@ -101,7 +101,7 @@ class Picture:
     def finish(self, axes: Axes, subtitle: str, math: bool = False, gap: float = 0.16) -> str | None:
         """Put title and subtitle above `axes` and its labels, and save the picture.
 
-        Both are wrapped to the width of the picture; with `math` the subtitle is TeX.
+        Both are wrapped to the width of the picture, except that with `math` the subtitle is TeX in one line.
 
         Returns:
             A line for the user if some characters have no font, else None.
@@ -133,7 +133,9 @@ class Picture:
 
 
 def in_language(figure: Figure) -> None:
-    """Translate the texts of the picture, except labels with fonts of their own, which are tokens."""
+    """Translate the texts of a figure into the language of the user, except those with a font of their own, such as
+    tokens.
+    """
     if language() == "en":
         return
     for text in figure.findobj(Text):
@@ -144,7 +146,9 @@ def in_language(figure: Figure) -> None:
 
 @contextmanager
 def matplotlib_settings() -> Iterator[None]:
-    """Apply the matplotlib settings for measuring and drawing text, and restore the previous ones afterwards."""
+    """Apply the matplotlib settings for measuring and drawing text, without warnings about missing glyphs; restore the
+    previous settings afterwards.
+    """
     fonts = logging.getLogger("matplotlib.font_manager")
     level = fonts.level
     fonts.setLevel(logging.ERROR)  # that a rare script has no bold face is nobody's concern
@@ -163,7 +167,9 @@ def row_of_panels(count: int, height: float = 2.7) -> Figure:
 
 
 def dress(axes: Axes, title: str, along: str) -> None:
-    """Apply the common style to a chart: a title, a name for the x axis, light grid lines and no frame."""
+    """Apply the common style to a chart: a title, a name for the x axis, light grid lines, and no frame except
+    below.
+    """
     axes.set_title(title, loc="left", fontsize=10, color=INK, pad=8)
     axes.set_xlabel(along, fontsize=8.5, color=INK)
     axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=INK)
@@ -207,8 +213,8 @@ def label_cells(
 ) -> tuple[float, float]:
     """Write tokens beside the rows and above the columns of a heat map, and draw lines between its cells.
 
-    Column labels are slanted if they are too wide for their cells. Returns the inches that the labels take beside the
-    rows, and above the columns.
+    Column labels are slanted if one of them is too wide for its cell. Returns the width of the widest column label, and
+    the height that the column labels take, in inches.
     """
     style = {"fontsize": min(max(cell * 72 * 0.48, 7), 11), "color": INK, **style}
     widest = max(wide(text, fontsize=style["fontsize"], fontfamily=style["fontfamily"]) for text in columns)
@@ -224,7 +230,7 @@ def label_cells(
 
 
 def box(axes: Axes, place: tuple[float, float, float, float], radius: float, **style: Any) -> None:
-    """Draw a box with round corners: left, bottom, width, height."""
+    """Draw a box with round corners; `place` is left, bottom, width and height."""
     x, y, width, height = place
     shape = f"round,pad=0,rounding_size={radius}"
     axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, clip_on=False, **style))
@@ -256,7 +262,10 @@ def _begin(line: str, fits: Callable[[str], bool]) -> str:
 
 
 def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Break a text into lines that fit, at spaces, or within words that are too long; bidi isolates are not broken."""
+    """Break a text into lines that fit, at spaces, or within words that are too long.
+
+    A bidirectional isolate that continues on the next line is closed at the end of the line and opened again.
+    """
     lines, line = [], ""
     for piece in re.findall(r"\s*\S+", text):
         if line and not fits(line + piece):

@@ -37,7 +37,7 @@ def of(tokens: Sequence[str]) -> list[str]:
 
 
 def about_blanks(text: str) -> str:
-    """Return the end of a subtitle that explains the mark `▁`, if the text contains it; else ""."""
+    """Return the end of a subtitle that explains the mark `▁`, if the text contains the mark; else ""."""
     return "  ·  ▁: a space" if "▁" in text else ""
 
 
@@ -53,7 +53,10 @@ def right_to_left(text: str) -> bool:
 
 
 def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
-    """Return the indices of tokens from left to right on the page; digits run that way in Arabic and Hebrew, too."""
+    """Return the indices of tokens from left to right on the page.
+
+    With `backwards` (Arabic, Hebrew), the tokens run from right to left, but the digits of a number from left to right.
+    """
     if not backwards:
         return list(range(len(tokens)))
     order: list[int] = []
@@ -70,7 +73,7 @@ def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
 
 
 def visible(token: str) -> str:
-    """Return a token with visible signs in place of white space."""
+    """Return a token with visible signs for tabs and line ends, and for its spaces if it has nothing else."""
     token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
     return token if token.strip() else "␣" * len(token)
 
@@ -186,8 +189,10 @@ def search_fonts(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset
 
 
 def preference(family: str, characters: frozenset[str]) -> int:
-    """Return the rank of a font family in the search. Korean, Japanese and Chinese fonts draw the same Han
-    differently.
+    """Return the rank of a font family in the search for fonts that draw these characters; the lowest rank is tried
+    first.
+
+    Korean, Japanese and Chinese fonts draw the same Han characters differently: Hangul or kana among them decides.
     """
     if any("\u3040" <= character <= "\u30ff" for character in characters):
         han = (*_JAPANESE, *_KOREAN, *_CHINESE)
@@ -202,7 +207,9 @@ def preference(family: str, characters: frozenset[str]) -> int:
 
 
 def _regular_faces() -> "dict[str, FontEntry]":
-    """Return one font face per family: upright, and nearest to the regular weight."""
+    """Return one font face per family: upright, and nearest to the regular weight; fonts that draw boxes or colours are
+    left out.
+    """
     from matplotlib import font_manager
 
     def irregularity(entry: "FontEntry") -> tuple[bool, float]:

@@ -1,7 +1,7 @@
 """Pictures of one attention sub-layer (scores before and after the softmax, heads merged by W_O, residual sum and
 norm), and of one word in two contexts.
 
-Each function returns a line for the user if some characters have no font, else None.
+Each function for a picture returns a line for the user if some characters have no font, else None.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,15 @@ HIDDEN = "#d5dbe1"
 MOST_WRITTEN = 14
 """Maximum number of queries, and of keys, of a heat map whose cells have their numbers written in them."""
 MOST_ROWS = 24
-"""Maximum number of heads of all layers that a picture shows one by one; with more, it shows the mean of each layer."""
+"""Maximum number of heads, in all layers together, that a picture shows one by one; with more, it shows the mean of
+each layer.
+"""
 
 
 def scores(of: Sublayer, head: int, title: str, path: Path) -> str | None:
-    """Draw the scores of one head before the softmax, and the weights after it, with their numbers if there is room."""
+    """Draw the scores of one head before the softmax, and the weights after it; matrices up to `MOST_WRITTEN` have
+    numbers.
+    """
     scores_LM, weights_LM = of.scores[head], of.weights[head]
     picture = Picture(path, title, labels.of(of.queries), labels.of(of.keys))
     rows, columns = picture.texts
@@ -59,7 +63,7 @@ def scores(of: Sublayer, head: int, title: str, path: Path) -> str | None:
 
 
 def _write_numbers(axes: Axes, values_LM: NDArray[Any], keep_LM: NDArray[Any], low: float, high: float) -> None:
-    """Write each number into its cell, white on dark colours."""
+    """Write each number that is not masked into its cell, white on dark colours."""
     for (row, column), value in np.ndenumerate(values_LM):
         if keep_LM[row, column]:
             share = (value - low) / (high - low)
@@ -150,8 +154,9 @@ def _range(values: NDArray[Any]) -> str:
 
 
 def word(of: WordInContexts, path: Path) -> str | None:
-    """Draw where a word attends in two sentences, for each head, and the similarity of its two vectors in
-    each layer.
+    """Draw where a word attends in two sentences, and the similarity of its two vectors in each layer.
+
+    Attention is drawn for each head or, if there are more than `MOST_ROWS` heads, as the mean of each layer.
     """
     names = [labels.of(each) for each in of.tokens]
     picture = Picture(path, f"“{of.word}” in two contexts", *names, list(of.sentences))

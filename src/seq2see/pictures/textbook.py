@@ -30,7 +30,7 @@ PALE = "#a6b0ba"
 
 
 def waves(length: int, d_model: int) -> Numbers:
-    """Return LD, the positional encoding that is added to the embedding at each position (section 3.5)."""
+    """Return the positional encoding, length x d_model, that is added to the embeddings (paper, section 3.5)."""
     waves_LD: Numbers = sinusoid(length, d_model, dtype=torch.float64).numpy()
     return waves_LD
 
@@ -62,7 +62,7 @@ def draw_waves(length: int, d_model: int, path: Path) -> str | None:
 
 
 def _telling_columns(length: int, d_model: int) -> list[int]:
-    """Return some even columns whose wavelength is between a tenth of the picture and four times its width."""
+    """Return up to five even columns of the encoding, with wavelengths from about a tenth to four times the length."""
     columns = set()
     for share in (0.12, 0.3, 0.6, 1.2, 4.0):
         period = max(share * length, math.tau)
@@ -71,7 +71,9 @@ def _telling_columns(length: int, d_model: int) -> list[int]:
 
 
 def dot_products(length: int, d_model: int) -> Numbers:
-    """Return LL, the dot products of the encodings of two positions, which depend only on their distance."""
+    """Return the dot products of the encodings of every two positions, length x length, which depend only on the
+    distance.
+    """
     waves_LD = waves(length, d_model)
     return waves_LD @ waves_LD.T
 
@@ -110,8 +112,8 @@ def _number(axes: Axes, along: str, down: str) -> None:
 
 
 def masks(padding: Sequence[bool]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return two masks LL: that of the encoder, which hides padding, and that of the decoder, which also hides the
-    future.
+    """Return two square masks, true where a token may attend: that of the encoder, which hides padding, and that of the
+    decoder, which also hides the future.
     """
     L = len(padding)
     tokens_1L = 1 - torch.tensor([list(padding)]).int()  # 0 is padding
@@ -125,7 +127,7 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> st
     cell = min(max(7 / len(tokens), 0.16), 0.5)
     side = len(tokens) * cell
     picture.resize(side, side)
-    titles = ("padding mask", "encoder, and decoder looking across"), ("look-ahead mask", "decoder looking at itself")
+    titles = ("padding mask", "encoder self-attention, cross-attention"), ("look-ahead mask", "decoder self-attention")
     left = 0.0
     for keep_LL, (name, where) in zip(masks(padding), titles, strict=True):
         axes = picture.panel(left, 0, side, side)
@@ -145,7 +147,7 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> st
 
 
 def steps_to_draw(warmup_steps: int, max_steps: int) -> list[int]:
-    """Return about a thousand steps, including the peak and the last step."""
+    """Return one to two thousand steps (all, if there are fewer), with the end of the warm-up and the last step."""
     steps = {*range(1, max_steps + 1, max(1, max_steps // 1000)), min(warmup_steps, max_steps), max_steps}
     return sorted(steps)
 

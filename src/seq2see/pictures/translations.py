@@ -1,7 +1,7 @@
 """Pictures of one translation (attention, all heads, predictions of each layer, the beam, the alignment), and of
 statistics of heads over many translations.
 
-Each function returns a line for the user where some characters have no font, else None.
+Each function for a picture returns a line for the user if some characters have no font, else None.
 """
 
 import math
@@ -43,13 +43,13 @@ def attention(
     row_name: str = "output",
     column_name: str = "input",
 ) -> str | None:
-    """Draw the attention of one layer: the mean over heads large, each head small, on one scale from 0 to 1.
+    """Draw the attention of one layer: the mean over heads large, each head small, on one colour scale from 0 to 1.
 
     Args:
         weights_HLM: one matrix per head; each row sums to 1.
         rows: the L tokens that attend, named `row_name` in the picture.
         columns: the M tokens attended to, named `column_name`.
-        title: one line above the picture.
+        title: text above the picture.
         path: where to save; the suffix says the format, one of `drawing.SUFFIXES`.
         where: the name of the attention, with its layer.
     """
@@ -84,8 +84,9 @@ def _power(columns: int) -> float:
 def places_of_heads(H: int, L: int, M: int, width: float, height: float) -> list[Box]:
     """Return the positions of the small panels: to the right of the large one, or below it if that is wide.
 
-    The grid has no empty row or column and is as long as the side of the large panel. Of such grids, the one with the
-    largest panels is chosen that takes at most two thirds of the other side, or 4.5 inches.
+    The grid has no empty row or column and is as long as the side of the large panel. Of the grids that take at most
+    two thirds of the other side (or 4.5 inches, if that is more), the one with the largest panels is chosen; if there
+    is none, a single line of panels.
     """
     beside = 2 * L > M
     along, across = (height, width) if beside else (width, height)
@@ -116,7 +117,7 @@ def heads(
     path: Path,
     where: str = "every layer and head",
 ) -> str | None:
-    """Draw every head of every layer side by side."""
+    """Draw every head of every layer: a row of panels for each layer, a column for each head."""
     picture = Picture(path, title, labels.of(rows), labels.of(columns))
     rows, columns = picture.texts
     L, M, H = len(rows), len(columns), layers[0].shape[0]
@@ -245,7 +246,10 @@ _LONGEST_LINE = 14.0  # inches
 
 
 def alignment(look: Look, title: str, path: Path) -> str | None:
-    """Draw the sentence above, its translation below, and a line from each output token to its input tokens."""
+    """Draw the sentence above its translation, and a line from each output token to its input tokens.
+
+    A sentence that is too long for one line is drawn beside its translation, one token below the other.
+    """
     ends_left_out = look.source_tokens[:-1], look.target_tokens[:-1]  # they come from nowhere
     picture = Picture(path, title, *map(labels.of, ends_left_out))
     sides = list(zip(picture.texts, (look.source, look.translation), strict=True))
@@ -281,7 +285,7 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
 
 
 def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]:
-    """Return left edge and width of each label on one line, in inches; with `backwards`, from right to left."""
+    """Return left edge and width of each label on one line, in inches; `backwards` is for text from right to left."""
     places = [(0.0, 0.12 + 0.115 * max(1, labels.columns_wide(name))) for name in names]
     x = 0.0
     for place in labels.in_order(names, backwards):
@@ -349,7 +353,7 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
 
 
 def _cell(axes: Axes, x: int, y: int, colour: Box, lines: tuple[str, str]) -> None:
-    """Draw the cell of one head: the main number, and the second one below it in a smaller font."""
+    """Draw the cell of one head: a line of text, and a second one below it in a smaller font."""
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
     red, green, blue, _ = colour
     ink = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.55 else INK
