@@ -81,11 +81,11 @@ class Counts:
     placeholders: int = 0
     """Number of placeholders (such as `%s`, URLs and e-mail addresses) inside sentences."""
     copied: int = 0
-    """Number of placeholders whose stand-in the translation contains as often as the sentence, so that they take its
-    place; and of those in sentences that equal their translation.
+    """Number of placeholders that take the place of their stand-in (see `Options.stand_ins`), because the translation
+    contains it as often as the sentence; and of those in sentences that equal their translation.
     """
     aligned: int = 0
-    """Number of further placeholders that were placed by word alignment."""
+    """Number of other placeholders that were placed by word alignment."""
     guessed: int = 0
     """Number of placeholders that were placed by their position in the sentence, without stand-in or alignment."""
 

@@ -111,7 +111,10 @@ def detect(text: str) -> Literal["plain", "html", "xml"]:
 
 
 def escape(text: str, dialect: Dialect, quoted: bool = False) -> str:
-    """Return a text escaped for HTML or XML; no-break spaces are written as entities, so that they can be seen."""
+    """Return a text escaped for HTML or XML; with `quoted`, quotation marks, too.
+
+    No-break spaces are written as entities, so that they can be seen.
+    """
     return html.escape(text, quote=quoted).replace("\xa0", "&nbsp;" if dialect == "html" else "&#160;")
 
 
@@ -188,7 +191,9 @@ def _kind(document: str, start: int, end: int, dialect: Dialect) -> tuple[str, b
 
 
 def _is_kept(tag: str, name: str, dialect: Dialect, elements: Elements) -> bool:
-    """Return whether the content of an element is not translated."""
+    """Return whether the content of an element is not translated: by its name, `translate="no"`, or the class
+    `notranslate` in HTML.
+    """
     if name.lower() in elements.kept or (dialect == "html" and name in _KEPT):
         return True
     if "translate" not in tag.lower():

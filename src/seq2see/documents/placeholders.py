@@ -1,4 +1,4 @@
-"""Placeholders: parts of a text, such as `%s` or a URL, that must occur in the translation exactly once and
+"""Placeholders: parts of a text, such as `%s` or a URL, that must occur in the translation as often as in the text,
 unchanged.
 """
 

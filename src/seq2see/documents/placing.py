@@ -58,11 +58,11 @@ class Placed(NamedTuple):
     tags_guessed: int
     """Number of elements and tags that were placed without a word link."""
     copied: int
-    """Number of placeholders whose stand-in the translation contains as often as the sentence, so that they take its
-    place.
+    """Number of placeholders that take the place of their stand-in (a word that the model got instead), because the
+    translation contains it as often as the sentence.
     """
     aligned: int
-    """Number of further placeholders that were placed by word links."""
+    """Number of other placeholders that were placed by word links."""
     guessed: int
     """Number of placeholders that were placed neither by a stand-in nor by word links."""
 

@@ -23,8 +23,8 @@ WRAPPED = 40
 line; half of it in scripts without spaces between words.
 """
 LONGEST_TOKEN = 16
-"""Number of characters per token of the limit that are tokenized at a time to find where to cut an overlong sentence;
-text with more characters per token is cut earlier than necessary.
+"""Number by which the limit in tokens is multiplied for the number of characters that are tokenized at a time, to find
+where an overlong sentence is cut; text with more characters per token is cut earlier than necessary.
 """
 
 _LINE_END = re.compile(r"\r\n|[\n\r\u2028\u2029\v\f\x85]")
@@ -269,7 +269,9 @@ def cut(text: str, limit: Limit) -> list[Span]:
 
 
 def _best_cut(text: str) -> int:
-    """Return the index at which to cut a text: the last good place in its second half, else its end."""
+    """Return the index at which to cut a text: the last place of the best kind (see `_CLAUSES`) in its second half,
+    else its end.
+    """
     for places in _CLAUSES:
         found = [place.end() for place in places.finditer(text, len(text) // 2)]
         if found:

@@ -43,7 +43,8 @@ def units_of(translation: str, links: Sequence[tuple[Span, Span]], objects: Sequ
     """Return the units of a translation, each with the positions of the sentence that it is aligned with.
 
     Args:
-        objects: placeholders and their spans in the translation.
+        links: characters of the sentence, and characters of the translation that come from them.
+        objects: spans of placeholders in the translation, with the placeholders.
     """
     spans = word_spans(translation)
     ordered = sorted(objects, key=lambda each: each[0])

@@ -93,7 +93,7 @@ class Measurement:
 
 
 class Measurements(list[Measurement]):
-    """Measurements selected by conditions: `measured.get("loss", norm="post", depth=6)`."""
+    """A list of measurements, from which conditions select some: `measured.get("loss", norm="post", depth=6)`."""
 
     def where(self, **conditions: Any) -> "Measurements":
         wanted = conditions.items()
@@ -321,9 +321,7 @@ class Claim:
     follows the `@`; else empty.
     """
     quick_seeds: int = 0
-    """Number of seeds with `--quick`, fewer than `QUICK_SEEDS` if the effect is large and a trial takes long; 0 for
-    `QUICK_SEEDS`.
-    """
+    """Number of seeds of each trial with `--quick`; 0 for `QUICK_SEEDS`."""
     rows_of: str = ""
     """Name of another claim whose measurements this claim is judged by, instead of trials of its own; empty if it has
     its own.

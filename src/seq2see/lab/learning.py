@@ -63,7 +63,9 @@ def train(
 
 
 def final_loss(losses: Sequence[float], vocabularies: tuple[int, int]) -> float:
-    """Return the mean loss of the last tenth of the updates, capped at the loss of random guessing."""
+    """Return the mean loss of the last tenth of the updates, at most that of guessing the tokens of the target
+    vocabulary.
+    """
     last = losses[-max(1, len(losses) // 10) :]
     return min(sum(last) / len(last), math.log(vocabularies[1]))
 

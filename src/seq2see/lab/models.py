@@ -104,7 +104,7 @@ def without_norm(model: nn.Module) -> None:
 
 
 class NoSum(Residual):
-    """A sub-layer with its normalization, but without the residual sum."""
+    """Replacement for `Residual` that normalizes, but does not add the input of a sub-layer to its output."""
 
     def __init__(self, residual: Residual) -> None:
         nn.Module.__init__(self)

@@ -142,7 +142,7 @@ def run(
 
 
 def _seeds(claims: Sequence[Claim], plan: Plan) -> str:
-    """Return the seeds as text: `1, 2, 3`, or `1, 2, 3 (comparison: 1, 2)` if claims have different numbers."""
+    """Return the seeds as text: `1, 2, 3`, or `1, 2, 3 (comparison: 1, 2)` if not all claims have the same seeds."""
     found = {claim.name: ", ".join(map(str, plan.seeds_of(claim))) for claim in claims}
     usual = max(found.values(), key=len)
     others = "; ".join(f"{name}: {numbers}" for name, numbers in found.items() if numbers != usual)
