@@ -84,14 +84,15 @@ def _account(profile: dict[str, Any]) -> list[str]:
 
 
 def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
-    """Return seconds to full speed and to the finished model."""
+    """Return the lines of the page about the seconds to full speed and to the finished model."""
     lines = [
         "## The first minute of a training",
         "",
-        "By `python -m bench.gpu_first_minute`, in seconds from the command: the settings are printed (PyTorch is",
-        "imported, and the corpus is read and tokenized), the first update is done, and throughput reaches 90 % of its",
-        "final median. First time: the folder of compiled kernels is empty. 3,600 generated pairs of 3 to 20 words,",
-        "and Multi30k with its tokenizers. A dash: the measurement was ended before.",
+        "Seconds from the command, by `python -m bench.gpu_first_minute`, until the settings are printed (before",
+        "that, PyTorch is imported, the corpus is read, and tokenizers are trained and applied), until the first",
+        "update is done, and until throughput reaches 90 % of its final median. First time: the folder of compiled",
+        "kernels is empty. Short pairs: 3,600 generated pairs of 3 to 20 words. A dash: the measurement was ended",
+        "before.",
         "",
         "| | | settings | first update | full speed | settings to full speed | finished model |",
         "|---|---|---|---|---|---|---|",
