@@ -34,7 +34,7 @@ def test_a_term_that_is_kept(server):
         ({"a": "b\x07"}, "control character"),
         ({"a" * 300: "b"}, "longer than 200 characters"),
         ([["a", "b"], ["a", "c"]], "'a' is 'c' here and 'b' in"),
-        ([[]], "glossary: a term without a text"),
+        ([[]], "glossary: an empty row"),
         ({"a": 5}, "glossary"),
         ({f"a{number}": "b" for number in range(1001)}, "glossary"),
     ],

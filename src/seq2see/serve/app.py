@@ -1,7 +1,7 @@
-"""HTTP: the routes, and the guard that checks requests before them. `/openapi.json` describes the routes.
+"""The HTTP app: its routes, which `/openapi.json` describes, and `Guard`, which checks requests before them.
 
-The guard decides whether a request reaches its route: by its origin, its size, its key and its rate. Routes are called
-with a complete body, and cancelled when the deadline has passed or the client has disconnected.
+`Guard` checks host and origin, size, API key and rate; `/translate` and `/detect` check the last two themselves. Routes
+are called with a complete body, and cancelled at the deadline or when the client has disconnected.
 """
 
 import asyncio
@@ -49,25 +49,25 @@ HEADERS = {
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "cache-control": "no-store",
 }
-"""Headers of every response: browsers must not guess types, load anything from other sites, or cache."""
+"""Headers of responses, unless a route sets them: browsers must not guess types, load from other sites, or cache."""
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 DUE = "seq2see.due"
 """Key in the ASGI scope of a request for its deadline, in seconds by the clock of the event loop."""
 SURPLUS = "seq2see.surplus"
-"""Key in the ASGI scope, set for a request on a connection above the limit: only /health is answered there."""
+"""Key in the ASGI scope, set if the connection is above the limits: then only requests to /health are answered."""
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
 KEY_IN_BODY = ("/translate", "/detect")
-"""Routes that check the API key themselves, because their clients send it in the body."""
+"""Paths of routes that check the API key themselves, because clients may send it in the body."""
 DEEPL = "/v2/"
-"""Prefix of the paths of DeepL's routes, whose errors have DeepL's form."""
+"""Prefix of the paths of DeepL's API, whose error responses are `{"message": ...}`."""
 QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
     "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"', b'"markup"'),
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
-"""Routes whose requests `at_once` may refuse, except those with one of these words in the body."""
+"""Paths whose requests `at_once` may refuse, unless the body has one of these words: another engine may answer them."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -81,11 +81,12 @@ def build(
     failed: Callable[[str], None] = lambda line: None,
     origins: Origins | None = None,
 ) -> "Guard":
-    """Return the complete ASGI app around a service.
+    """Return the complete ASGI app around a service; it starts and stops the engines.
 
     Args:
-        failed: called with the reason if no engine can be started.
-        origins: which pages in a browser may send requests; by default no pages of other sites.
+        log: whether to log a line for each request.
+        failed: called with the reason if an engine cannot be loaded at the start, or kept running because of a bug.
+        origins: which web pages may send requests; by default only those of this server.
     """
 
     async def keep(lane: Lane) -> None:
@@ -134,7 +135,7 @@ def _root(service: Service) -> APIRouter:
 
     @routes.get("/ready", tags=["operation"])
     async def ready() -> bodies.StatusResponse:
-        """Report whether requests would be answered now: models loaded, queue not full; if not, status 503."""
+        """Report whether requests would be answered now: engines loaded and working, queues not full; else 503."""
         if why := service.obstacle:
             raise RefusedError(503, why, 2)
         return bodies.StatusResponse(status="ready")
@@ -176,7 +177,7 @@ def _v1(service: Service) -> APIRouter:
 
     @routes.post("/translate", response_model=bodies.TranslateResponse, responses=bodies.STREAMED)
     async def translate(body: bodies.TranslateRequest, request: Request) -> Any:
-        """Translate one text or several; or stream the translation of one text, token by token."""
+        """Translate one text or several; with `stream`, send the translation of one text token by token."""
         texts = [body.text] if isinstance(body.text, str) else body.text
         sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
         if body.markup is not None:
@@ -194,7 +195,7 @@ def _v1(service: Service) -> APIRouter:
 
     @routes.post("/chat", response_model=bodies.ChatResponse, responses=bodies.STREAMED)
     async def chat(body: bodies.ChatRequest, request: Request) -> Any:
-        """Answer a line as `seq2see chat` does; or stream the answer."""
+        """Answer a line as `seq2see chat` does; with `stream`, token by token."""
         sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
         asked = Asked([body.text], body.to, sampling=sampling, chat=body.stream)
         if body.stream:
@@ -203,7 +204,7 @@ def _v1(service: Service) -> APIRouter:
 
     @routes.get("/models")
     async def models() -> bodies.ModelsResponse:
-        """Return the runs that are served."""
+        """List the models that are served."""
         facts = service.quick.facts
         return bodies.ModelsResponse(
             models=[
@@ -224,12 +225,12 @@ def _v1(service: Service) -> APIRouter:
 
 
 def _inside(service: Service) -> APIRouter:
-    """Return the routes that show or change the activations of the model during a translation."""
+    """Return the router of /look, /patch and /contrast, which show or change activations during a translation."""
     routes = APIRouter(prefix="/v1", tags=["v1"])
 
     @routes.post("/look", response_model=bodies.LookResponse)
     async def look(body: bodies.LookRequest, request: Request) -> Any:
-        """Return parts of the inside of one translation, named as in `seq2see look --json`."""
+        """Return activations and explanations of one translation, in parts named as in `seq2see look --json`."""
         without = [(each.place, each.layer, each.head) for each in body.without]
         asked = Asked(
             [body.text], body.to, target=body.target, parts=body.parts, without=without, first_tokens=body.prefix
@@ -248,12 +249,11 @@ def _inside(service: Service) -> APIRouter:
 
     @routes.post("/contrast", response_model=bodies.ContrastResponse)
     async def contrast(body: bodies.ContrastRequest, request: Request) -> Any:
-        """Return why the model prefers its translation to another one where the two first differ, as `run.contrast`
-        does."""
+        """Return why the model prefers an output token to another, as `run.contrast` does."""
         at = None if body.position is None or body.token is None else (body.position, body.token)
         given = sum(each is not None for each in (body.that, body.position, body.token))
         if given != (1 if at is None else 2) or (at is None and body.that is None):
-            raise RefusedError(400, "contrast: give either that, or position and token")
+            raise RefusedError(400, "contrast: give either 'that', or 'position' and 'token'")
         asked = Asked([body.text], body.to, target=body.target, contrast={"that": body.that, "at": at})
         found = await service.look(asked, request.scope[CLIENT], body.model)
         return Response(found, media_type="application/json")
@@ -264,13 +264,13 @@ def _inside(service: Service) -> APIRouter:
 async def _terms(
     service: Service, given: dict[str, str | list[str]] | list[list[str]], texts: list[str]
 ) -> list[list[Term]]:
-    """Return the glossary terms that occur in each text of a request; an empty list if it has no glossary."""
+    """Return the terms of a glossary that occur in each text; an empty list if `given` has no terms."""
     if not given:
         return []
     service.check_texts(texts)
     if isinstance(given, list):
         if not all(given):
-            raise RefusedError(400, "glossary: a term without a text. Write [term, translation]")
+            raise RefusedError(400, "glossary: an empty row. Write [term, translation]")
         rows = [(row[0], row[1:]) for row in given]
     else:
         rows = [(term, [forms] if isinstance(forms, str) else forms) for term, forms in given.items()]
@@ -282,7 +282,7 @@ async def _terms(
 
 
 async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) -> AsyncIterator[bytes]:
-    """Yield server-sent events: `token` for each token, then `end`, or `error` if it failed or took too long."""
+    """Yield server-sent events: `token` for each token, then `end`; or `error` if it is refused, or when `due`."""
 
     def event(kind: str, what: Any) -> bytes:
         return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
@@ -301,7 +301,7 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
 
 
 async def _problem(request: Request, problem: Exception) -> Response:
-    """Return a JSON response for an exception; a bug in a route is raised again, so that the guard logs it."""
+    """Return a JSON response for an exception; Starlette raises a bug in a route again, so that the guard logs it."""
     path = request.url.path
     if isinstance(problem, HTTPException) and problem.status_code != 400:  # no such path or method
         return JSONResponse({error_field(path): str(problem.detail)}, problem.status_code, problem.headers)
@@ -320,7 +320,7 @@ async def _problem(request: Request, problem: Exception) -> Response:
 
 
 class Guard:
-    """An ASGI app that wraps another and decides which requests reach it."""
+    """An ASGI app around another: it refuses requests, or passes them on with their whole body and a deadline."""
 
     def __init__(self, app: App, service: Service, log: bool, origins: Origins) -> None:
         self._app = app
@@ -377,10 +377,10 @@ class Guard:
         self._note(scope["method"], route, status, time.monotonic() - begun)
 
     def at_once(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, peer: Peer) -> bytes | None:
-        """Return the bytes of a refusal for a request that has arrived completely; None if it is to be answered.
+        """Return a refusal as bytes if the queue is full, or the host or origin is not allowed; else None.
 
-        Under several times the load that the service can handle, most requests are refused here: a task, and the way
-        through ASGI, would take several times as long, and the engine works on the same cores.
+        It is called under overload, with requests that have arrived completely: to refuse them through a task and the
+        ASGI app would take several times as long, and the engine needs the same CPU cores.
         """
         quick = self._service.quick
         if not quick.ready or path not in QUICK or any(word in body for word in QUICK[path]):
@@ -403,7 +403,7 @@ class Guard:
             log(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     async def _whole_body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
-        """Return the body; None if the client disconnected."""
+        """Return the body, or None if the client disconnected; refuse a body that is too large or too slow."""
         most = self._limits.body_bytes
         length = headers.get(b"content-length", b"0")
         is_too_large = not length.isdigit() or len(length) > 18 or int(length) > most
@@ -431,7 +431,7 @@ class Guard:
         has_begun: Callable[[], bool],
         begun: float,
     ) -> None:
-        """Run the app until it has answered, the client disconnects, or the deadline has passed."""
+        """Run the app until it has answered, the client disconnects, or the deadline (from `begun`) has passed."""
         given = False
 
         async def again() -> Message:
@@ -464,7 +464,7 @@ class Guard:
 
 
 async def refuse(send: Send, refused: RefusedError, path: str = "") -> None:
-    """Send a refusal through ASGI, in the form that clients of this path expect."""
+    """Send a refusal through ASGI, as JSON with the error field that clients of this path expect."""
     headers, body = in_json(refused, error_field(path))
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": refused.status, "headers": encoded})
@@ -483,12 +483,12 @@ def on_the_wire(
 
 
 def error_field(path: str) -> str:
-    """Return the name of the field with the message of a refusal; DeepL's clients expect another name."""
+    """Return the JSON field for the message of a refusal: `message` for DeepL's paths, else `error`."""
     return "message" if path.startswith(DEEPL) else "error"
 
 
 def in_json(refused: RefusedError, field: str = "error") -> tuple[dict[str, str], bytes]:
-    """Return the headers and the body of a refusal."""
+    """Return the headers and the JSON body of a refusal."""
     body = json.dumps({field: translated(refused.line)}, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:

@@ -9,18 +9,18 @@ SECURITY_SCHEMES = {
     "Bearer": {"type": "http", "scheme": "bearer"},
     "X-API-Key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-"""Places where an API key may be sent, for the OpenAPI description. They are not dependencies of the routes, which
+"""Headers in which an API key may be sent, for the OpenAPI description. They are not dependencies of the routes, which
 FastAPI would resolve for each request: the service itself checks the key.
 """
 WITHOUT_KEY = ("/health", "/ready", "/languages")
-"""Routes that need no API key."""
+"""Paths of described routes that need no API key."""
 
 
 class Described(FastAPI):
-    """An app whose OpenAPI description says which routes need an API key."""
+    """An app whose OpenAPI description says which routes need an API key, if the service has keys."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI description."""
+        """Return the OpenAPI description, with the ways to send an API key."""
         document = super().openapi()
         document["components"]["securitySchemes"] = SECURITY_SCHEMES
         for path, operations in document["paths"].items():
@@ -66,7 +66,7 @@ class TranslateRequest(SearchRequest):
     """Texts to translate, and options."""
 
     text: str | list[str] = Field(description="One text, or several. Each is translated as one line.")
-    n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
+    n_best: int = Field(1, ge=1, description="Number of translations of each text, best first.")
     prefix: str | None = Field(None, description="Every translation begins with this text.")
     alignments: bool = Field(False, description="Return the word and character alignment of each translation.")
     markup: Literal["auto", "plain", "html", "xml"] | None = Field(
@@ -95,7 +95,7 @@ class HeadReference(RequestBody):
 
 
 class LookRequest(ModelRequest):
-    """Request for the inside of one translation."""
+    """Request for activations and explanations of one translation."""
 
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
@@ -114,18 +114,20 @@ Positions = str | list[Annotated[int, Field(ge=0, lt=2**31)]] | None
 
 
 class PatchRequest(ModelRequest):
-    """Activations of one sentence, replaced by those of another while the model translates."""
+    """Request for a translation in which some activations are replaced by those of another sentence."""
 
     text: str
     donor: str = Field(description="The sentence that the activations are taken from.")
     name: str = Field(
-        "encoder_norm", max_length=200, description="A point inside the model that has a row for each token."
+        "encoder_norm",
+        max_length=200,
+        description="Name of the activations to replace, which have a row for each token.",
     )
     tokens: Positions = Field(
         None,
         max_length=1000,
         description="Positions to change, from 0, or a part of the text that occurs in it once; all if not given. "
-        "At points of the decoder they are those of output tokens.",
+        "In the decoder they are positions of output tokens.",
     )
     donor_tokens: Positions = Field(
         None, max_length=1000, description="The same number of positions in the donor; default: those of `tokens`."
@@ -133,7 +135,7 @@ class PatchRequest(ModelRequest):
 
 
 class ContrastRequest(ModelRequest):
-    """A question why the model prefers one output to another: `that`, or a `token` at a `position`."""
+    """Request for the reasons why the model prefers one output to another: `that`, or a `token` at a `position`."""
 
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
@@ -145,14 +147,14 @@ class ContrastRequest(ModelRequest):
 
 
 class AlignedSpans(BaseModel):
-    """A span of the text, and the span of the translation that is aligned with it."""
+    """A span of the text and the aligned span of the translation: indices of the first character and after the last."""
 
     source: tuple[int, int]
     target: tuple[int, int]
 
 
 class TranslationAlignment(BaseModel):
-    """Word and character alignment of a translation with its source."""
+    """Alignment of a translation with its source: of words in Pharaoh format (`0-2 1-1`), and of characters."""
 
     pharaoh: str
     links: list[AlignedSpans]
@@ -169,7 +171,7 @@ class TranslationConfidence(BaseModel):
 
 
 class TranslatedTerm(BaseModel):
-    """A term of the glossary: its span in the text, its span in the translation, and how it got there."""
+    """A glossary term: its spans in the text and in the translation, in characters, its form, and how it got there."""
 
     source: tuple[int, int]
     text: str
@@ -217,7 +219,7 @@ class ChatResponse(BaseModel):
 
 
 class LookResponse(BaseModel):
-    """The requested parts of the inside of a translation, by name, and the names of all parts."""
+    """The requested parts of a look, by name, and the names of all parts."""
 
     names: list[str]
     parts: dict[str, Any]

@@ -1,5 +1,5 @@
-"""Fair shares for clients: connections per client, which of them are closed if there are too many, and whose turn it
-is.
+"""Fair shares for clients: limits of connections, the choice of those to close above the limits, and turns in reading
+requests.
 
 A client is an IPv4 address or an IPv6 network of 64 bits. Behind a reverse proxy, all connections are the proxy's.
 """
@@ -35,8 +35,8 @@ class Connection(Protocol):
     network: str
     """Network of the client's IP address, by which all connections of a client are counted together."""
     surplus: bool
-    """Whether the connection came when the limit of its client or of the server was reached: it is answered with 503,
-    except for /health.
+    """Whether the connection came when its client or the server had the maximum number of busy connections: its
+    requests are refused with 503, except for /health.
     """
     loop: asyncio.AbstractEventLoop
 
@@ -50,7 +50,7 @@ class Connection(Protocol):
         ...
 
     def drop(self, at_once: bool) -> None:
-        """Close the connection."""
+        """Close the connection, at once or after the data that is being sent."""
         ...
 
 
@@ -77,7 +77,7 @@ class _Client:
 
     @property
     def least_needed(self) -> Connection | None:
-        """Return the connection to close first: one that was never used, else the longest idle."""
+        """Return the idle connection to close first: the oldest never used one, else the longest idle; or None."""
         return next(iter(self.fresh), None) or next(iter(self.kept), None)
 
 
@@ -101,7 +101,13 @@ class Connections:
         self._is_trim_due = False
 
     def enter(self, newcomer: Connection) -> None:
-        """Register a new connection, and mark it as surplus if the limit is reached."""
+        """Register a new connection, and enforce the limits.
+
+        It is marked as surplus if its client has the maximum number of busy connections, or the server has and no
+        client has more connections than this one would have; if one has, its newest is closed. Above the limits, idle
+        connections are closed after `TRIM_SECONDS`; above twice that of the server, an idle one or the new one is
+        closed at once.
+        """
         client = self._clients.setdefault(newcomer.network, _Client())
         if client.busy >= self._most_each:
             newcomer.surplus = True
@@ -124,7 +130,7 @@ class Connections:
         return len(client.all) > self._most_each or self._count > self._most
 
     def _trim(self) -> None:
-        """Close idle connections until each client and the server are within their limits."""
+        """Close idle connections above the limits; for the server's limit, only those of the largest clients."""
         self._is_trim_due = False
         for client in list(self._clients.values()):
             while len(client.all) > self._most_each and self._drop(client.least_needed):
@@ -132,7 +138,10 @@ class Connections:
         self._drop_idle(self._count - self._most)
 
     def _drop_idle(self, number: int) -> int:
-        """Close up to `number` idle connections of clients with many connections; return how many were closed."""
+        """Close up to `number` idle connections, and return how many were closed.
+
+        The client with the most connections comes first, and none that has at most half as many as the largest.
+        """
         # Somebody's only connection is not closed for the sake of a client that keeps hundreds at work.
         least = len(self._greediest().all) / 2
         idle = [(-len(each.all), place) for place, each in enumerate(self._clients.values()) if each.least_needed]
@@ -185,14 +194,14 @@ class Connections:
             client.kept[connection] = None
 
     def wait_to_go_on(self, connection: Connection) -> None:
-        """Schedule the reading of the next pipelined request, at the allowed rate of such requests."""
+        """Schedule the reading of the next pipelined request, `PIPELINED_SECONDS` or more after the previous one."""
         client, now = self._clients.get(connection.network), connection.loop.time()
         if client is not None:
             client.next_pipelined = max(client.next_pipelined, now) + PIPELINED_SECONDS
             connection.loop.call_later(client.next_pipelined - now, self.wait_for_turn, connection)
 
     def wait_for_turn(self, connection: Connection) -> None:
-        """Schedule the reading of a connection at its client's turn, after other connections of that client."""
+        """Schedule the reading of received bytes of a connection, after other connections of its client."""
         if not connection.can_read:
             return
         self._lines.setdefault(connection.network, OrderedDict())[connection] = None
@@ -204,7 +213,10 @@ class Connections:
             loop.call_soon(self._give_turns, loop)
 
     def _give_turns(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let each waiting client begin one request, repeatedly up to `MOST_BEGUN` requests or `TURN_SECONDS`."""
+        """Give all waiting clients turns until `MOST_BEGUN` requests have begun or `TURN_SECONDS` have passed.
+
+        Each client gets one turn in every round; further rounds follow in the next iteration of the event loop.
+        """
         self._is_turn_due = False
         ends, begun = time.monotonic() + TURN_SECONDS, 0
         while self._lines:

@@ -1,15 +1,15 @@
 """The engine in a process of its own: it receives jobs through one pipe and sends answers through another.
 
-The process may be slow, crash or be killed: the server only waits for a pipe, and the engine has no network access.
-Messages are pickled. A thread of the engine reads them, so that a job can be cancelled while it is processed.
+The process may be slow, crash or be killed: the server only waits for its pipe. It does not use the network. Messages
+are pickled. A thread of the engine reads them, so that a job can be cancelled while it is processed.
 
-    in      Setup, then ("do", Key, [(number, Asked), ...]) and ("gone", number)
+    in      Setup, then ("do", Key, [(number, Asked), ...]) for jobs and ("gone", number) for a cancelled job
     out     each after its length: ("ready", {model: Facts}) or ("failed", line), then for each job
             ("token", number, event)..., ("done", number, answer) or ("refused", number, status, line);
             for each ("do", ...), ("end",)
 
-On a GPU texts are searched in slots (`decoding/continuous.py`): the jobs of another "do" with the same key join those
-being processed, and "end" is sent when all of them are done.
+On a GPU, PyTorch usually searches texts in slots (`decoding/continuous.py`): the jobs of another "do" with the same key
+join those being processed, and "end" is sent, once for each "do", when all of them are done.
 """
 
 import contextlib
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from seq2see.look.page import Inside
 
 WARM_UP = 4
-"""Number of validation texts of median length that an engine translates when it loads a model, to measure its speed."""
+"""Maximum number of validation texts of about median length that a new engine translates to measure its speed."""
 
 
 class GivenUpError(Exception):
-    """Raised when a job was cancelled, because its client no longer waits for the answer."""
+    """Raised to end a look, patch or contrast whose client no longer waits for the answer."""
 
 
 Jobs = list[tuple[int, Asked]]
 
 
 class Inbox:
-    """Messages from the server, in their order."""
+    """The messages from the server, except cancellations, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -65,7 +65,7 @@ class Inbox:
         """Number of messages whose jobs `more` has returned since this was last set to 0."""
 
     def get(self) -> Any:
-        """Wait for the next message."""
+        """Wait for the next message, and return it."""
         found, self._next = self._next, None
         return found or self._queue.get()
 
@@ -74,7 +74,7 @@ class Inbox:
         return self._next is None and self._queue.empty()
 
     def more(self, key: Key) -> Jobs:
-        """Return the jobs of messages that have arrived, up to the first message with another key."""
+        """Remove and return the jobs of messages that have arrived, up to the first message with another key."""
         found: Jobs = []
         while True:
             with contextlib.suppress(queue.Empty):
@@ -87,12 +87,12 @@ class Inbox:
 
 
 class Worker:
-    """Processes jobs, several at once if they have the same key."""
+    """Loads models and answers jobs (several with one key together, without those in `gone`) by calls of `send`."""
 
     LOOK_TOKENS = 256
-    """Maximum number of tokens, source and target, of all recorded translations that are kept, since a page requests
-    their parts one by one; the latest is kept whatever its size. For a base model this is more than a hundred megabytes
-    of activations.
+    """Maximum total of source and target tokens of the translations whose activations are kept in memory, since a page
+    requests their parts one by one; the latest is kept whatever its size. For a base model this is more than a hundred
+    megabytes of activations.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class Worker:
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
         self._looks: OrderedDict[tuple[Any, ...], Inside] = OrderedDict()
         self._told: set[int] = set()
-        """Numbers of streams that have been sent a token; restarting them would send it twice."""
+        """Numbers of streamed jobs for which a token has been sent; repeating such a job would send it twice."""
         self._without_slots: set[Run] = set()
-        """Runs whose search in slots has failed, for example because memory ran out."""
+        """Runs whose search in slots has failed, for lack of memory for example; they are translated in batches."""
         facts = {}
         for name, run in self._runs.items():
             first = run.tagged(["a"], run.tags[0] if run.tags else None)
@@ -129,7 +129,7 @@ class Worker:
         send(("ready", facts))
 
     def do(self, key: Key, jobs: Jobs) -> None:
-        """Answer all jobs; if they fail together, each is tried alone, so that one cannot harm the others."""
+        """Answer all jobs that are not cancelled; if they fail together, each is tried alone, except begun streams."""
         jobs = [job for job in jobs if job[0] not in self._gone]
         try:
             if jobs:
@@ -192,7 +192,7 @@ class Worker:
             self._send(("done", number, (engine.name, self._answer(run, asked, results))))
 
     def _answer(self, run: Run, asked: Asked, results: list[translator.Result]) -> list[dict[str, Any]]:
-        """Return the results of a job in the form of the API, with alignments and familiar shares if requested."""
+        """Return the results of a job as JSON objects, with alignments and shares of familiar text if requested."""
         kept = run.manifest.get("confidence")
         calibration = None if kept is None else confidence.from_json(kept)
         answer = [_plain(each, calibration) for each in results]
@@ -206,7 +206,7 @@ class Worker:
         return answer
 
     def _slot_search(self, run: Run, key: Key, asked: Asked) -> "SlotSearch | None":
-        """Return a search that jobs with this key can join at any time (in slots); None if it works in batches."""
+        """Return the search that jobs with this key can join at any time (in slots); None to search in batches."""
         setup = self._setup
         if setup.inside or asked.sampling or key.has_terms or run in self._without_slots:
             return None
@@ -220,7 +220,7 @@ class Worker:
     def _translate_in_slots(self, run: Run, key: Key, jobs: Jobs, search: "SlotSearch") -> None:
         """Translate jobs, and jobs with the same key that arrive meanwhile; each is answered when its texts are done.
 
-        A cancelled job frees its slots.
+        A cancelled job frees its slots. If the search fails, jobs of this run are from then on translated in batches.
         """
         plans: dict[int, tuple[Asked, translator.SearchPlan]] = {}
         found: dict[int, dict[int, list[Hypothesis]]] = {}
@@ -251,7 +251,7 @@ class Worker:
                 self.do(key, [(number, asked)])
 
     def _enter(self, run: Run, key: Key, number: int, asked: Asked, search: "SlotSearch") -> translator.SearchPlan:
-        """Add the texts of a job to a search in slots, and return the plan by which its hypotheses become results."""
+        """Add the texts of a job to a search in slots, and return the plan that turns its hypotheses into results."""
         lines = run.tagged(asked.lines, asked.to)
         prefixes = [asked.prefix] * len(lines) if key.forced else None
         plan = translator.SearchPlan.of(
@@ -277,7 +277,7 @@ class Worker:
             self._send(("done", number, {"answer": said, "note": note}))
 
     def _stream(self, run: Run, jobs: Jobs) -> None:
-        """Send tokens one by one. Several jobs together use greedy search; a job that samples is processed alone."""
+        """Send each token when it is chosen: by greedy search, or by sampling for a job that is processed alone."""
         searched: Jobs = []
         lines: list[str] = []
         words = conversation.words_for(run)
@@ -315,9 +315,9 @@ class Worker:
             self._send(("done", number, _plain(result)["translations"][0] | {"cut": result.cut, "note": note}))
 
     def _look(self, run: Run, number: int, asked: Asked) -> None:
-        """Send the requested parts of a look and the names of all parts, or the result of a patch or contrast, as JSON.
+        """Send JSON: the result of a patch or contrast, else the requested parts of a look and the names of all.
 
-        A cancelled look ends at the next step of its search, or of its importance computation.
+        A cancelled job ends at the next step of its search, or of the computation of importance.
         """
 
         def check(*_: Any) -> None:
@@ -355,8 +355,8 @@ class Worker:
         return seen
 
     def _familiar(self, text: str) -> dict[str, float]:
-        """Return the familiar share of a text for each run; of equal shares, the run that needs the fewest tokens is
-        first.
+        """Return the share of a text (0 to 1) that is familiar to the source tokenizer of each run, highest first; of
+        equal shares, that of the tokenizer that needs the fewest tokens is first.
         """
         sources = {name: run.tokenizers.source for name, run in self._runs.items()}
         shares = {name: source.familiar(text) for name, source in sources.items()}
@@ -365,7 +365,10 @@ class Worker:
 
     @contextlib.contextmanager
     def _engine_for(self, run: Run, asked: Asked, owners: list[int], lines: list[str]) -> Iterator[Bounded]:
-        """Yield the engine that the command line would use; with torch, cancelled sentences leave the search."""
+        """Yield PyTorch for sampling and, with `auto`, for a prefix; otherwise the configured engine.
+
+        In a search by PyTorch, the lines of a job (`owners`) are dropped when it is cancelled.
+        """
         setup = self._setup
         if asked.sampling:
             with self._torch_engine(run, asked.sampling) as sampling:
@@ -389,7 +392,7 @@ class Worker:
     def _torch_engine(
         self, run: Run, sampling: dict[str, Any] | None = None, watch: "Watch | None" = None
     ) -> Iterator[Bounded]:
-        """Yield the PyTorch engine, greedy or sampling, with a callback that watches its steps."""
+        """Yield the PyTorch engine, which samples if `sampling` is given, and calls `watch` at each step."""
         from seq2see.decoding import search
 
         precision = self._setup.precision if self._setup.engine == "torch" else None
@@ -402,7 +405,7 @@ class Worker:
 
 
 def _in_conversation(run: Run) -> Run:
-    """Return a run for conversations: the same engines, but lines are truncated to the lengths seen in training."""
+    """Return a copy of a run for conversations: the same engines, but lines are cut to the maximum of training."""
     copied = copy.copy(run)
     copied.settings = conversation.settings_for(run.settings)
     return copied
@@ -424,7 +427,7 @@ def _plain(result: translator.Result, calibration: confidence.Calibration | None
 
 
 def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> Facts:
-    """Return the facts about a model: from its validation pairs, and from the time that a few of them take."""
+    """Return the facts about a model, from up to 200 validation pairs and the time that a few of them take."""
     pairs = run.validation_pairs[:200]
     texts = [pair.source for pair in pairs] or ["a b c d e f g h"]
     sources = source_tokens(run, texts)
@@ -443,7 +446,7 @@ def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> F
 
 
 def main() -> None:
-    """Process jobs until the pipe is closed. Ctrl-C and SIGTERM are ignored: the server handles them."""
+    """Load the models, then process jobs until the pipe is closed; the server handles Ctrl-C and SIGTERM."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     inbox = Inbox()

@@ -1,8 +1,8 @@
-"""The parameters of a request, an estimate of its work, and the fair queue in which it waits.
+"""The parameters of a request, an estimate of its cost, and the fair queue in which it waits.
 
-The order is fair queueing, on two levels. Every client has a clock that counts the work done for it; the client whose
-clock is furthest behind is served next. Within a client every job has such a clock, too. A large job is therefore
-served in slices with other jobs in between, and many jobs of one client do not delay those of another.
+The order is fair queueing, on two levels. Every client has a clock that adds up the cost of the work done for it; the
+client whose clock is furthest behind is served next. Within a client every job has such a clock, too. A large job is
+therefore served in slices with other jobs in between, and many jobs of one client do not delay those of another.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Setup:
-    """The first message to an engine process."""
+    """The first message to an engine process: the runs to load, by name, and how to load and use them."""
 
     runs: dict[str, Path]
     engine: str
     precision: str | None
     output_tokens: int
     inside: bool
-    """Whether this engine is the one that records activations, samples and streams, for which it needs torch."""
+    """Whether this engine records activations, aligns, samples and streams, for which it needs PyTorch."""
     niceness: int = 0
     """Number that the engine process adds to its niceness (`os.nice`); other processes are preferred if it is
     higher.
@@ -54,13 +54,15 @@ class Setup:
 
 
 class Facts(NamedTuple):
-    """Facts about a model, known once it is loaded."""
+    """Facts about a model, which an engine process measures when it loads the model."""
 
     engine: str
     output_ratio: float = 1.0
-    """Mean number of target tokens per source token in the validation pairs."""
+    """Number of target tokens per source token in up to 200 validation pairs; 1 if there are none."""
     ordinary: int = 0
-    """Estimated cost of translating a text of typical length with the default beam width; see `cost`."""
+    """Estimated cost (see `cost`) of translating a text of median length, with the beam width of the run or, for an
+    engine with `Setup.inside`, by greedy search.
+    """
     rate: float = 0.0
     """Speed of the engine in units of `cost` per second, measured while the model was loaded; 0 if it was not
     measured.
@@ -107,17 +109,17 @@ class Asked:
     first_tokens: Sequence[int] = ()
     """Ids of the tokens with which the translation whose activations are recorded must begin."""
     patch: dict[str, Any] | None = None
-    """Name and positions of activations that are replaced by those of a second line; see `look.page.Inside.patch`."""
+    """Name and positions of activations to replace by those of a second line (see `look.page.Inside.patch`), if any."""
     contrast: dict[str, Any] | None = None
-    """Another output that the translation is compared with; see `look.page.Inside.contrast`."""
+    """Another output that the translation is compared with (see `look.page.Inside.contrast`), if any."""
     terms: Sequence[Sequence[Term]] = ()
     """For each line, the glossary terms that must be enforced; empty if there is no glossary."""
 
 
 def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
-    """Return the number of source tokens of each text, including the end token and a language tag.
+    """Return the number of source tokens of each text, with the end token and, if the run has them, a language tag.
 
-    The tokenizer takes about a millisecond for 10,000 characters. With a user's pattern it may take longer and block
+    The tokenizer takes about a millisecond for 10,000 characters. One with a user's pattern may take longer and block
     the event loop, so there each character counts as a token.
     """
     tokenizer = run.tokenizers.source
@@ -130,7 +132,7 @@ def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
 def cost(
     source_tokens: int, beam: int, output_ratio: float, decoding: Decoding, output_tokens: int, least_output: int = 0
 ) -> int:
-    """Estimate the work for one text as a number proportional to the expected time; at least 1.
+    """Estimate the cost of one text, proportional to the expected time: about its source tokens if typical, at least 1.
 
     Decoding is most of it: one step for each output token, whose time grows with the beam width.
 
@@ -149,7 +151,7 @@ def cost(
 
 @dataclass(eq=False)
 class Job:
-    """One request in the queue or in an engine, and the futures for its answer."""
+    """One request that waits or is processed, and the future of its answer."""
 
     key: Key
     asked: Asked
@@ -164,7 +166,7 @@ class Job:
     due: float = math.inf
     """Time, by `time.monotonic`, at which the request is refused if it is not answered."""
     answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Future of the answers to all lines, in the order of the lines."""
+    """Future of the answers to all slices of the job, in the order of the lines."""
     told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
     """Queue of the events of a streamed answer; None follows the last event."""
     begun: int = 0
@@ -183,12 +185,12 @@ class Job:
 
     @property
     def work(self) -> int:
-        """Return the estimated work that has not been started."""
+        """Return the estimated cost (see `cost`) of the lines that have not been sent to the engine."""
         return sum(self.costs[self.begun :])
 
 
 class Slice(NamedTuple):
-    """Consecutive lines of a job that are processed in one batch."""
+    """Lines `begin` to `end - 1` of a job, processed in one batch; `number` identifies them in messages."""
 
     job: Job
     number: int
@@ -197,7 +199,7 @@ class Slice(NamedTuple):
 
     @property
     def asked(self) -> Asked:
-        """Return the parameters of the request, restricted to these lines."""
+        """Return the parameters of the request, restricted to these lines; all, if the job cannot be split."""
         asked, part = self.job.asked, slice(self.begin, self.end)
         if len(self.job.costs) == 1:
             return asked
@@ -205,18 +207,18 @@ class Slice(NamedTuple):
 
 
 class FairQueue:
-    """Jobs that wait, entirely or with some of their lines."""
+    """The jobs of which all or some lines wait for an engine, taken in the order that the module describes."""
 
     def __init__(self) -> None:
         self._jobs: dict[Job, None] = {}
         self._clocks: dict[str, float] = {}
-        """Work done so far for each client that waits or waited recently."""
+        """Cost of the work done so far for each client that waits or waited recently; a new client begins at `_now`."""
         self._inner: dict[str, float] = {}
-        """For each client, the fair share of work per job so far, with which the clock of a new job begins."""
+        """For each client, the fair share of cost per job so far, with which the clock of a new job begins."""
         self._now = 0.0
-        """Fair share of work per waiting client so far, with which the clock of a new client begins."""
+        """Fair share of cost per waiting client so far, with which the clock of a new client begins."""
         self.work = 0
-        """Estimated work of all waiting jobs."""
+        """Estimated cost (see `cost`) of all waiting jobs."""
         self.counts: Counter[str] = Counter()
         """Number of waiting jobs of each client."""
         self._ahead: dict[tuple[int, str | None], int] = {}
@@ -229,7 +231,7 @@ class FairQueue:
         return iter(list(self._jobs))
 
     def add(self, job: Job) -> None:
-        """Add a job at the position given by the clocks of its client."""
+        """Add a job; its clock, and that of its client, begin at the fair shares so far, if they are not ahead."""
         if not self._jobs:  # the engine was idle: what anybody has had before does not count any more
             self._clocks, self._inner, self._now = {}, {}, 0.0
         if len(self._clocks) > 2 * len(self._jobs) + 100:
@@ -256,14 +258,14 @@ class FairQueue:
         self._ahead.clear()
 
     def put_back(self, taken: Slice) -> None:
-        """Queue a slice again that the engine has not answered."""
+        """Queue a job again from the beginning of a slice that the engine has not answered."""
         self.remove(taken.job)
         taken.job.begun = taken.begin
         self.add(taken.job)
 
     @property
     def dominated(self) -> bool:
-        """Return whether one client has most of the waiting work while others wait or waited recently."""
+        """Return whether one client has more than half of the waiting jobs, and others wait or waited recently."""
         return len(self._clocks) > 1 and 2 * max(self.counts.values(), default=0) > len(self._jobs)
 
     def newest_of_largest(self) -> Job:
@@ -272,7 +274,7 @@ class FairQueue:
         return next(job for job in reversed(self._jobs) if job.client == largest)
 
     def ahead_of(self, cost: int, client: str | None) -> int:
-        """Estimate how much of the waiting work would be done before a new job of this cost is finished.
+        """Estimate the cost of the waiting work that would be done before a new job of this cost is finished.
 
         Of each waiting job at most `cost` counts; of each other client, at most as much as this client would have
         waiting.
@@ -291,10 +293,10 @@ class FairQueue:
         return found
 
     def take(self, budget: float, key: Key | None = None, lines: float = math.inf) -> list[Slice]:
-        """Remove and return the next batch: lines of the job whose turn it is, and of others with an equal key, up to a
-        budget.
+        """Remove and return the next batch: lines of the job whose turn it is, and of others with an equal key.
 
         Args:
+            budget: maximum cost (see `cost`) of the batch; its first line may cost more.
             key: if given, the batch is empty if the next job has another key, or must be processed alone.
             lines: maximum number of lines.
         """

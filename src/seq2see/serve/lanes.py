@@ -1,7 +1,8 @@
-"""Lanes: engine processes, each with a fair queue of jobs that are sent to it in batches.
+"""Lanes: a lane is an engine process with a fair queue of jobs, which are sent to it in batches.
 
-A free engine takes all waiting jobs at once; jobs that arrive while it works form the next batch: the higher the load,
-the larger the batches, up to a size derived from the time of earlier batches.
+A free engine takes waiting jobs that have the same key, up to a cost derived from the duration of earlier batches. Jobs
+that arrive while it works wait for a later batch, or join the present one if the engine works in slots (see
+`Facts.slots`). The higher the load, the larger the batches.
 """
 
 import asyncio
@@ -20,37 +21,37 @@ from seq2see.serve.log import report
 
 PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
 BATCH_SECONDS = 0.5
-"""Intended maximum duration, in seconds, of a batch in the lanes for small requests; batches are made smaller or larger
-accordingly.
+"""Intended maximum duration of a batch, in seconds, in the lanes for small requests; it is longer while much waits.
+Batches are made smaller or larger accordingly. In slots, the minimum seconds between two measurements of the speed.
 """
 FEW = 256
-"""Cost of a batch (see `jobs.cost`) below which batches are not reduced, even if the engine is slow, since smaller
-batches take more time per sentence.
+"""Maximum cost (see `jobs.cost`) of the first batch of a lane. A slow engine does not reduce the maximum below this,
+since smaller batches take more time per sentence; only one that got stuck does.
 """
 TELLING = 64
-"""Minimum cost of a batch from which the speed of an engine is measured; in smaller batches, fixed costs distort it."""
+"""Minimum cost (see `jobs.cost`) of a batch that measures the speed; in smaller ones, fixed costs distort it."""
 PING = 5.0
 """Seconds without jobs after which an engine gets an empty batch, to check that its process is alive."""
 LONGEST_PAUSE = 30.0
-"""Maximum seconds before a failed engine is restarted; after consecutive failures the pauses are 1, 2, 4, ...
-seconds.
+"""Maximum seconds before a failed engine is restarted. The first restart is immediate; while it then cannot be loaded,
+the pauses are 1, 2, 4, ... seconds.
 """
 STUCK = 10.0
 """An engine is stuck, and is killed, if a batch takes longer than this many seconds and also longer than this many
-times its expected duration, or if all jobs of the batch are past their deadline.
+times its expected duration, or 5 seconds longer than the deadline of a request.
 """
 RECOVERY = 60.0
 """Seconds of idleness in which the estimated speed of an engine doubles, up to the highest estimate so far, so that one
 slow batch does not lead to refusals for ever.
 """
 SMALL = 4
-"""A job that costs at most this many times as much as a typical text is never refused because it would take too
-long.
+"""A job that costs at most this many times as much as a typical text is not refused for its own duration, only if the
+queue is full for a typical text, too.
 """
 
 
 class EngineProcess:
-    """An engine process and its pipes, on the side of the server."""
+    """An engine process and the pipes to and from it, on the side of the server."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -61,7 +62,7 @@ class EngineProcess:
 
     @staticmethod
     async def start(name: str, setup: Setup) -> "EngineProcess":
-        """Start an engine process; its name is shown in process lists."""
+        """Start an engine process, and send it its setup; `name` is shown in process lists."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PROGRAM.format(path=sys.path), name),
             stdin=asyncio.subprocess.PIPE,
@@ -79,7 +80,7 @@ class EngineProcess:
             self._in.write(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     async def receive(self) -> Any:
-        """Return the next message; raise EOFError if the process has died."""
+        """Return the next message from the process; raise EOFError if the process has died."""
         try:
             size = int.from_bytes(await self._out.readexactly(8), "little")
             return pickle.loads(await self._out.readexactly(size))
@@ -95,15 +96,17 @@ class EngineProcess:
 
 
 class EngineError(Exception):
-    """An engine cannot be loaded, has died or is stuck; the message says why in one line."""
+    """An engine cannot load its models, or is stuck; the message says why in one line."""
 
 
 class Lane:
     """A queue of jobs for one engine process, which is restarted when it dies.
 
     Args:
-        heard: called with an event ("ready", "restart", "batch", "hang_up") and the name of the lane.
-        on_demand: whether the process is only started with the first job, and its batches may take long.
+        heard: called with an event ("ready", "restart", "batch", "hang_up") and the name of the lane; for "batch" also
+            with the number of answers, their cost (see `jobs.cost`) and the seconds that they took.
+        on_demand: whether the process is only started with the first job, and its batches may take a tenth of the
+            deadline.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class Lane:
         self.facts: dict[str, Facts] = {}
         """Facts about each model; empty while the engine is not ready."""
         self.problem: str | None = None
-        """Reason why the engine is not loaded, in one line; None while it is loaded, or loads for the first time."""
+        """Why the engine is not loaded, in one line; None if it is, loads for the first time, or waits for demand."""
         self.queue = FairQueue()
         self.on_demand = on_demand
         self._setup = setup
@@ -122,25 +125,25 @@ class Lane:
         self._goal = limits.deadline / 10 if on_demand else BATCH_SECONDS
         self._running: dict[int, Slice] = {}
         self._open: Key | None = None
-        """Key of the jobs that may join those being processed; None if the engine processes a batch as a whole."""
+        """Key of the jobs that may join those being processed in slots; None for an engine without slots."""
         self._ends = 0
-        """Number of messages with jobs that the engine has not finished."""
+        """Number of messages with jobs that the engine has not reported as finished ("end")."""
         self._finished: list[int] = []
-        """Costs of the slices that were answered since the speed was last measured."""
+        """Costs of the slices (parts of jobs) that were answered or refused since the speed was last measured."""
         self._process: EngineProcess | None = None
         self._wake = asyncio.Event()
         self._rate = 0.0
-        """Measured work per second of the engine; 0 while it is unknown."""
+        """Estimated speed of the engine, in units of `jobs.cost` per second; 0 while it is unknown."""
         self._best = 0.0
         self._learned = 0.0
-        """Time at which the rate was learned or updated."""
+        """Time, by `time.monotonic`, at which `_rate` was last updated."""
         self._budget = float(min(FEW, limits.batch_tokens))
-        """Maximum work of a batch: doubled after a quick batch, reduced after a slow one."""
+        """Maximum cost (see `jobs.cost`) of a batch; doubled after a quick one if jobs wait, else reduced if slow."""
         self._begun: float | None = None
 
     @property
     def silent(self) -> float:
-        """Return the number of seconds since the engine began its current batch; 0 if it is idle."""
+        """Return the seconds since the engine began its batch or, in slots, was last measured; 0 if it is idle."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     @property
@@ -149,21 +152,21 @@ class Lane:
 
     @property
     def rate(self) -> float:
-        """Return the estimated tokens per second; 0 before the first batch.
+        """Return the estimated speed of the engine, in units of `jobs.cost` per second; 0 if it is unknown.
 
-        While the engine is idle, a low estimate rises again, up to the highest one that was measured.
+        While the engine is idle, a low estimate rises again, up to the highest one so far.
         """
         idle = 0.0 if self._begun is not None else max(0.0, time.monotonic() - self._learned)
         return min(self._best, self._rate * 2 ** min(60.0, idle / RECOVERY))
 
     def assume(self, rate: float) -> None:
-        """Set the estimated tokens per second if nothing has been measured yet."""
+        """Set the estimated speed, in units of `jobs.cost` per second, if none is known yet."""
         if not self._rate:
             self._rate = self._best = rate
             self._learned = time.monotonic()
 
     def is_full(self, client: str | None = None) -> bool:
-        """Return whether a typical request of a client would exceed the queue, or wait for half of its deadline.
+        """Return whether a typical request of a client finds the queue full, or would wait for half of its deadline.
 
         Without a client, assume that everything that waits came from the same client.
         """
@@ -173,8 +176,8 @@ class Lane:
         return queue.work >= self._limits.queue_tokens or self._waits_too_long(self._ordinary, client)
 
     def _may_displace(self, client: str | None) -> bool:
-        """Return whether a client has so few jobs that a new one may displace one of the many jobs of another
-        client.
+        """Return whether a new job of this client may displace one of the client with the most jobs: one with more than
+        twice as many as this client would have.
         """
         counts = self.queue.counts
         return client is not None and 2 * counts[client] + 2 < max(counts.values(), default=0)
@@ -189,7 +192,9 @@ class Lane:
         return max((each.ordinary for each in self.facts.values()), default=0) or FEW
 
     def check(self, client: str = "") -> None:
-        """Raise a refusal if not even a typical request of this client can be accepted."""
+        """Raise a refusal if the model is not loaded, unless the engine starts on demand, or if the queue is full for a
+        typical request of this client.
+        """
         if not self.ready and (not self.on_demand or self.problem):
             raise RefusedError(503, "the model is not loaded yet", 2)
         if self.is_full(client):
@@ -200,7 +205,9 @@ class Lane:
         return RefusedError(429, "too many requests are waiting", min(60, max(1, wait)))
 
     def put(self, job: Job) -> None:
-        """Queue a job that `check` has admitted, or refuse it at once if it could not be finished in time."""
+        """Queue a job that `check` has admitted, if need be in place of the newest job of the client with the most
+        jobs. A job above `SMALL` is refused if it would take, or wait for, more than half of the deadline.
+        """
         if self._is_too_much(job, self._limits.deadline / 2):
             raise self._too_much(job)
         if job.work > SMALL * self._ordinary and self._waits_too_long(job.work, job.client):
@@ -212,7 +219,7 @@ class Lane:
         self._join()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
-        """Return whether the rest of a job, unless it is small, is expected to take longer than `seconds`."""
+        """Return whether the waiting lines of a job above `SMALL` are expected to take longer than `seconds`."""
         rate = self.rate
         return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
 
@@ -225,7 +232,7 @@ class Lane:
         )
 
     async def finish(self, job: Job) -> list[Any]:
-        """Wait for the answers to all lines of a job; if the wait is cancelled, the job is removed."""
+        """Return the answers to all slices of a job, in order; if the wait is cancelled, the job is removed."""
         try:
             return await job.answer
         finally:
@@ -256,7 +263,9 @@ class Lane:
             self._heard("hang_up", self.name)
 
     async def run(self) -> str:
-        """Run the engine and restart it when it dies. If it cannot be loaded at the start, return the reason."""
+        """Run the engine, and restart it when it dies. If the first process of a lane that is not on demand reports
+        that it cannot load a model, return the reason.
+        """
         pause, first = 0.0, not self.on_demand
         while True:
             process = None
@@ -319,7 +328,7 @@ class Lane:
         return self.queue.take(budget)
 
     async def _do_batch(self, process: EngineProcess, batch: list[Slice]) -> None:
-        """Let the engine process a batch, and jobs that join it in slots, until all are answered."""
+        """Let the engine process a batch, and jobs that join it in slots, to the end; raise an error if it is stuck."""
         self._rate = self.rate  # with what was recovered meanwhile
         self._begun = self._learned = begun = time.monotonic()
         key = batch[0].job.key if batch else Key("translate", "")
@@ -356,16 +365,16 @@ class Lane:
         self._begun = None
 
     def _hand_over(self, process: EngineProcess, key: Key, batch: list[Slice]) -> int:
-        """Send a batch to the engine process, and return its estimated cost."""
+        """Send a batch to the engine process, and return its estimated cost (see `jobs.cost`)."""
         self._running |= {each.number: each for each in batch}
         self._ends += 1
         process.send(("do", key, [(each.number, each.asked) for each in batch]))
         return sum(map(_cost, batch))
 
     def _join(self) -> None:
-        """Let waiting jobs join those being processed, up to the number of slots.
+        """If the engine works in slots, send it waiting jobs with the present key, up to the number of free slots.
 
-        None joins if the next job has another key: it is served as soon as the current jobs are done.
+        None is sent if the next job has another key: that job is served as soon as the current jobs are done.
         """
         if self._open is None or self._process is None or not self.queue:
             return
@@ -374,13 +383,13 @@ class Lane:
             self._hand_over(self._process, self._open, batch)
 
     def _patience(self, cost: int) -> float:
-        """Return the number of seconds that a batch may take before the engine counts as stuck."""
+        """Return the seconds that a batch of this cost may take before the engine counts as stuck."""
         # All jobs are past their deadline then: an engine that still works on them is stuck.
         longest = self._limits.deadline + 5
         return min(longest, max(STUCK, STUCK * cost / self._rate)) if cost and self._rate else longest
 
     def _measure(self, least: float) -> bool:
-        """Measure the speed if the last measurement is at least `least` seconds old; return whether it was measured.
+        """Measure the speed if `least` seconds have passed since the last time; return whether it was measured.
 
         While nothing waits, the engine has free slots and could do more: then only a higher speed is recorded.
         """
@@ -397,7 +406,7 @@ class Lane:
         return True
 
     def _note(self, requests: int, cost: int, seconds: float) -> None:
-        """Learn from a finished batch, and refuse the partly processed jobs that can no longer be finished in time."""
+        """Learn from a finished batch, and refuse jobs whose waiting lines can no longer be processed in time."""
         self._learn(cost, seconds)
         self._heard("batch", self.name, requests, cost, seconds)
         for job in self.queue:
@@ -405,7 +414,9 @@ class Lane:
                 self._refuse(job, self._too_much(job))
 
     def _learn(self, cost: int, seconds: float, killed: bool = False) -> None:
-        """Update the estimated speed of the engine, and the size of its batches, from the duration of a batch."""
+        """Update the estimated speed of the engine and the maximum cost of a batch from a batch that took `seconds`, or
+        after which the engine was killed as stuck.
+        """
         if not cost:
             return
         self._learned = time.monotonic()
@@ -447,16 +458,17 @@ class Lane:
             job.told.put_nowait(None)
 
     def _refuse(self, job: Job, refusal: RefusedError) -> None:
-        """Answer a job with a refusal, and remove its waiting lines."""
+        """Answer a job with a refusal, and remove its waiting lines from the queue."""
         self.queue.remove(job)
         if not job.answer.done():
             job.answer.set_exception(refusal)
             job.told.put_nowait(None)
 
     def _recover(self) -> None:
-        """Requeue the jobs of an engine that died, except one that may have caused it.
+        """Requeue the jobs that an engine was processing when it died, or refuse those that must not be repeated.
 
-        Jobs that were in a batch together are tried once more, each alone; a job that was alone is refused.
+        Jobs that were processed together are tried once more, each alone. A job that was alone may have caused the
+        death, and a client that has received tokens would receive them twice: these are refused.
         """
         slices = list(self._running.values())
         self._running.clear()

@@ -1,7 +1,7 @@
 """LibreTranslate's routes at the root, as its clients use them: JSON or form bodies, `q` a text or a list of texts.
 
-The languages of a request decide which run translates it. A run without recorded languages accepts any; it is listed as
-`und`, the code of unknown languages.
+The languages of a request decide which run translates it; of several that fit, the vocabulary decides. A run without
+recorded languages accepts any; it is listed as `und`, the code of unknown languages.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class LibreTranslateRequest(BaseModel):
     source: str = Field("auto", max_length=40, description="Language of the text; `auto`: detected.")
     target: str = Field(UNKNOWN, max_length=40, description="The language to translate to.")
     model: str | None = Field(
-        None, max_length=200, description="Name of the run, if the languages do not decide; an extension."
+        None, max_length=200, description="Name of the run that translates; not part of LibreTranslate's API."
     )
     format: Literal["text", "html"] = Field("text", description="`html`: tags are placed around the translated words.")
     alternatives: int = Field(0, ge=0, le=100, description="Number of alternative translations.")
@@ -62,14 +62,14 @@ class DetectRequest(BaseModel):
 
 
 class DetectedLanguage(BaseModel):
-    """A language, and the confidence that the text is in it, from 0 to 100."""
+    """A language, and as confidence the percentage of the text that is familiar to the tokenizer of its model."""
 
     confidence: float
     language: str
 
 
 class SupportedLanguage(BaseModel):
-    """A source language, and the languages that it can be translated to."""
+    """A language, and the languages that it can be translated to; only itself if it is not a source language."""
 
     code: str
     name: str
@@ -85,7 +85,7 @@ class LibreTranslateResponse(BaseModel):
 
 
 class Wanted(NamedTuple):
-    """The languages of texts, the run if languages do not decide, their format, and the number of translations."""
+    """How texts are to be translated: languages, the run if it was named, format, and number of translations."""
 
     source: str
     target: str
@@ -94,13 +94,13 @@ class Wanted(NamedTuple):
     n_best: int = 1
     split: Split = "paragraphs"
     elements: Elements = Elements()
-    """Names of elements that, unlike by default in HTML or XML, are inline, blocks, or not translated."""
+    """Names of elements that DeepL's clients declare to be inline, blocks, or not translated."""
     find_terms: FindTerms | None = None
     """Function that finds the glossary terms to enforce; None without a glossary."""
 
 
 class TextTranslation(NamedTuple):
-    """The translations of a text, best first, its language, and the share of it that is familiar to the model."""
+    """Translations of a text, best first, its language, and the share of it (0 to 1) familiar to the tokenizer."""
 
     texts: list[str]
     source: str
@@ -122,7 +122,7 @@ def routes(service: Service) -> APIRouter:
 
     @found.get("/languages")
     async def languages() -> list[SupportedLanguage]:
-        """List the source languages, each with the languages that it can be translated to."""
+        """List the source and target languages, each with the languages that it can be translated to."""
         return listed
 
     @found.post("/detect", openapi_extra=described(DetectRequest))
@@ -180,7 +180,7 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
 async def translate_documents(
     service: Service, texts: Sequence[str], wanted: Wanted, to: str | None, client: str
 ) -> dict[str, Any]:
-    """Return the response of `/v1/translate` for documents; the score of a document is the mean of its sentences."""
+    """Translate documents by one run, for `/v1/translate`; the score of a document is the mean of its sentences."""
     service.check_texts(texts)
     name, run = service.run(wanted.model)
     format: Any = wanted.format  # `auto` is one, too
@@ -237,13 +237,13 @@ def _joined(plan: DocumentPlan, results: Sequence[dict[str, Any]], n_best: int) 
 
 
 def _links(translation: dict[str, Any]) -> list[tuple[Span, Span]]:
-    """Return the word links in a translation from the engine; empty if it was not aligned."""
+    """Return pairs of linked spans, in characters, of a sentence and its translation; empty if it was not aligned."""
     links = translation.get("alignment", {}).get("links", ())
     return [(tuple(link["source"]), tuple(link["target"])) for link in links]
 
 
 def described(body: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI description of a body that a route parses itself."""
+    """Return the OpenAPI description of a body, JSON or a form, that a route parses itself."""
     schema = body.model_json_schema()
     kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     content = {kind: {"schema": schema} for kind in kinds}
@@ -268,7 +268,7 @@ async def _admitted(service: Service, request: Request, kind: type[Fields]) -> t
 
 
 async def _fields(request: Request) -> Any:
-    """Return the fields of body and query string; empty fields count as missing, except `q`."""
+    """Return the fields of body and query string; empty or null fields count as missing, except an empty `q`."""
     fields = await read_fields(request, ("q",))
     if not isinstance(fields, dict):
         return fields
@@ -283,7 +283,7 @@ async def read_fields(request: Request, lists: Collection[str]) -> Any:
     """Return the fields of a form or a JSON object, and of the query string.
 
     Args:
-        lists: fields that may occur several times in a form.
+        lists: names of fields all of whose values are returned, as a list, if a form or the query string has several.
     """
     body = await request.body()
     sent_as = request.headers.get("content-type", "")
@@ -309,7 +309,7 @@ async def read_fields(request: Request, lists: Collection[str]) -> Any:
 
 
 def _last_values(form: dict[str, list[str]], lists: Collection[str]) -> dict[str, Any]:
-    """Return the last value of each field, but all values of those that may be lists."""
+    """Return the last value of each field; for a field in `lists` with several values, the list of all."""
     return {name: values if name in lists and len(values) > 1 else values[-1] for name, values in form.items()}
 
 
@@ -318,7 +318,7 @@ def _urlencoded(text: str) -> dict[str, list[str]]:
 
 
 def parse_multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
-    """Parse a multipart form; the email package is not used, since it is slow and would block the event loop."""
+    """Return the values of each field of a multipart form, much faster than Python's email package."""
     boundary = re.search(r'boundary="?([^";,]{1,70})', sent_as)
     if boundary is None:
         raise ValueError("a multipart body without a boundary")
@@ -340,7 +340,7 @@ def target_languages(run: Run) -> list[str]:
 
 
 def fitting_runs(runs: dict[str, Run], source: str, target: str) -> list[Way]:
-    """Return the runs that fit best: those with these languages, else those whose languages are unknown."""
+    """Return the runs whose languages fit best, with their target tags; an unknown language fits any, but less well."""
     found: dict[Way, int] = {}
     for name, run in runs.items():
         from_it = 1 if source == "auto" else _fit(source, source_language(run))
@@ -354,7 +354,7 @@ def fitting_runs(runs: dict[str, Run], source: str, target: str) -> list[Way]:
 
 
 def _fit(wanted: str, found: str) -> int:
-    """Return 2 for equal languages, 1 if one of them is unknown, and 0 for different languages."""
+    """Return 2 if the languages are equal but for a region, 1 if one of them is unknown, and otherwise 0."""
     if UNKNOWN in (wanted, found):
         return 1
     return 2 if matches(wanted, found) or matches(found, wanted) else 0
@@ -377,7 +377,7 @@ async def _ways(service: Service, wanted: Wanted, texts: Sequence[str], client: 
 async def _translated(
     service: Service, plans: Sequence[DocumentPlan], way: Way, wanted: Wanted, client: str
 ) -> dict[str, dict[str, Any]]:
-    """Return the result of each sentence of some texts, with alignments if tags or placeholders need them."""
+    """Return the result of each sentence, cached or new; with alignments if tags or placeholders need them."""
     name, to = way
     results: dict[str, dict[str, Any]] = {}
     aligned: dict[str, bool] = {}

@@ -19,7 +19,7 @@ SHARED_HEADERS = [
     (b"access-control-expose-headers", b"retry-after"),
     (b"vary", b"origin"),
 ]
-"""Headers, besides the one with its origin, that let a page of an allowed site read the response."""
+"""CORS headers, besides the one with its origin, that let a page of an allowed site read the response."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Limits:
     """Maximum seconds from the arrival of a request until it is answered or refused."""
     queue_requests: int = 256
     """Maximum number of requests in the queue of one engine; a further one is refused, or displaces one of a client
-    with more.
+    with more than twice as many.
     """
     queue_tokens: int = 65_536
     """Estimated work in the queue of one engine, in tokens, from which further requests are refused."""
     batch_tokens: int = 2048
-    """Maximum estimated work, in tokens, of one batch that an engine processes."""
+    """Maximum estimated work, in tokens, of one batch that an engine processes; a text with more is a batch alone."""
     characters: int = 10_000
     """Maximum number of characters in all texts of one request together; a request with more is refused."""
     texts: int = 100
@@ -64,7 +64,7 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """An error response: status, message in one line, seconds until a retry, and whether the connection is closed."""
+    """HTTP error response: status, message in one line, seconds until a retry, and whether to close the connection."""
 
     def __init__(self, status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> None:
         super().__init__(line)
@@ -127,7 +127,7 @@ def unmapped(address: str) -> str:
 
 @lru_cache(1024)
 def network(address: str) -> str:
-    """Return the client of an address: the address itself, or the first 64 bits of an IPv6 address."""
+    """Return the network that counts as one client: an IPv4 address, or the first 64 bits of an IPv6 address."""
     try:
         found = ip_address(unmapped(address))
     except ValueError:  # a proxy may call a client something else
@@ -136,7 +136,7 @@ def network(address: str) -> str:
 
 
 def host_names(allowed: Sequence[str]) -> set[str]:
-    """Return the names of --allow-host as in the Host header, without a port."""
+    """Return the values of --allow-host as in a Host header without a port; raise an error if one is no host name."""
     names = {each.lower().rstrip(".") for each in allowed}
     for each in names - {"*"}:
         if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", each):
@@ -151,8 +151,9 @@ class Origins:
 
     Args:
         allowed: origins as a browser sends them, `https://example.org`; `*` for all.
-        hosts: names in the Host header that are accepted; None: any. By DNS rebinding, a site can make its own name
-            lead to this machine; a browser then takes it for the service, and only the name tells them apart.
+        hosts: names in the Host header that are accepted; None, or `*` in `allowed`: any. By DNS rebinding, a site can
+            make its own name lead to this machine; a browser then takes it for the service, and only the name tells
+            them apart.
         addresses: whether any IP address is accepted as well: no site can have one as its name.
     """
 
@@ -168,7 +169,10 @@ class Origins:
         self._addresses = addresses
 
     def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Return the headers that let a page of another site read the response; empty if it may not, or need not."""
+        """Return the CORS headers that let a page of another site read the response; empty if it may not, or need not.
+
+        Raise a refusal if the host is not accepted, or a page that is not allowed sends anything but GET or HEAD.
+        """
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host and not self._is_ours(_without_port(host)):
             raise RefusedError(
@@ -203,7 +207,7 @@ def _is_address(name: str) -> bool:
 
 
 class Rates:
-    """Limit of requests per minute for each client; unused requests of up to a minute are saved up."""
+    """Limit of requests per minute for each client; after a pause, up to a minute's requests may come at once."""
 
     MOST_CLIENTS = 10_000
     """Maximum number of clients whose rates are remembered; the client that has sent nothing for the longest time is

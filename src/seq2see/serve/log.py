@@ -26,7 +26,7 @@ PAUSE = 0.01
 times a second.
 """
 SECONDS_AT_END = 1.0
-"""Maximum seconds for which the end of the service waits until the last lines are written."""
+"""Maximum seconds for which the end of the service waits for the last lines to be read, and again to be written."""
 
 
 def log(line: str) -> None:
@@ -37,7 +37,7 @@ def log(line: str) -> None:
 
 
 def report(problem: BaseException, where: str) -> None:
-    """Log where an exception was raised, without its message, which may quote a user's text."""
+    """Log the type of an exception and where it was raised, without its message, which may quote a user's text."""
     frames = "".join(traceback.format_tb(problem.__traceback__))
     log(f"seq2see: {type(problem).__name__} in {where}\n{frames}".rstrip("\n"))
 
@@ -57,7 +57,7 @@ class Log:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._lost = 0
-        """Number of lines dropped since the last written line."""
+        """Number of dropped lines that have not been reported in the log yet."""
         self._is_torn = False
         """Whether a write error has left a line half written."""
         self._ended = False
@@ -108,7 +108,7 @@ class Log:
                 os.close(null)
 
     def _collect(self, pipe: int) -> None:
-        """Read the pipe until all its writers have closed it."""
+        """Read lines from the pipe and queue them for writing, until all writers of the pipe have closed it."""
         rest = b""
         while data := os.read(pipe, MOST_BYTES):
             lines, newline, rest = (rest + data).rpartition(b"\n")

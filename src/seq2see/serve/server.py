@@ -26,8 +26,8 @@ from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Peer, Service
 
 MOST_CONNECTIONS = 2000
-"""Maximum number of connections whose requests are answered; on as many further ones, requests are refused with 503,
-and all others are closed.
+"""Maximum number of connections that are served at a time, if the limit of open files allows twice as many; see
+`Connections` for what happens to more.
 """
 OTHER_FILES = 100
 """Number of file descriptors reserved for files and pipes, so that connections cannot use them all."""
@@ -38,14 +38,14 @@ MOST_HEAD_BYTES = 64 * 1024
 MOST_UNREAD_BYTES = 64 * 1024
 """Number of received bytes of a connection that are not parsed yet, above which no more are read from its socket."""
 MOST_PIECES = 64
-"""Maximum number of pieces, each up to an empty line, that are parsed in one turn of a connection; the body of a
-request may consist of many.
+"""Maximum number of pieces of received data, each up to an empty line, that are parsed in one turn of a connection; a
+body with empty lines consists of several.
 """
 IDLE_SECONDS = 10
-"""Seconds after which a connection is closed on which a client has sent no request, or not all of one."""
+"""Seconds after which a connection without a request is closed; up to twice as many after a part of a request."""
 SWITCH_SECONDS = 0.0005
-"""Maximum seconds for which another thread may run before the event loop gets its turn: Python's default of 5 ms would
-delay a request at each of its steps while other threads work on glossaries or documents.
+"""Seconds after which Python interrupts another thread for the event loop: its default of 5 ms would delay a request at
+each of its steps while other threads work on glossaries or documents.
 """
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
@@ -69,7 +69,16 @@ def serve(
     allow_origins: Sequence[str] = (),
     allow_hosts: Sequence[str] = (),
 ) -> None:
-    """Serve HTTP until SIGTERM or Ctrl-C; requests that have arrived by then are still answered."""
+    """Serve runs by HTTP until SIGTERM or Ctrl-C; requests that have arrived by then are still answered.
+
+    Raise an error if an engine cannot be loaded at the start.
+
+    Args:
+        keys_file: a file with API keys, one per line; None: no key is needed.
+        each_minute: maximum number of requests per minute of a client; 0: no limit.
+        log: whether to log a line for each request, without its texts.
+        log_texts: whether to log texts and their translations.
+    """
     limits = limits or Limits()
     runs: dict[str, Run] = {}
     for folder in folders:
@@ -126,7 +135,9 @@ def _config(guard: Guard, service: Service) -> uvicorn.Config:
 
 
 def _origins(address: str, allowed: Sequence[str], names: Collection[str]) -> Origins:
-    """Return the check of origins; it accepts only host names that no other site can have (see `Origins`)."""
+    """Return the check of hosts and origins. Unless `*` is in `names`, it accepts only these host names and those that
+    no other site can have (see `Origins`).
+    """
     if "*" in names:
         return Origins(allowed)
     if _is_loopback(address):
@@ -151,9 +162,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _room_for_connections() -> int:
-    """Raise the limit of file descriptors for twice `MOST_CONNECTIONS`, and return how many connections are
-    possible.
-    """
+    """Raise the limit of open files for twice `MOST_CONNECTIONS`, if possible, and return how many are served."""
     wanted = 2 * MOST_CONNECTIONS + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -167,7 +176,7 @@ def _is_loopback(address: str) -> bool:
 
 
 class Flow(FlowControl):
-    """Flow control that resumes reading only after everything that was read before has been parsed."""
+    """Flow control of a connection, in which nothing resumes reading between `hold` and `release`."""
 
     is_held = False
 
@@ -197,8 +206,8 @@ class Patient(HttpToolsProtocol):
 
     Args:
         room: all connections of the server; it decides which are closed when there are too many, and whose turn it is.
-        longest: maximum seconds until any request has been answered or refused.
-        refusal: function that is asked, under overload, whether to refuse a request before it is passed to the app.
+        longest: maximum seconds until any request has been answered or refused; then its connection is closed.
+        refusal: returns, under overload, the function that may refuse a request before it is passed to the app.
     """
 
     flow: Flow
@@ -228,7 +237,7 @@ class Patient(HttpToolsProtocol):
         self._unread, self._position = b"", 0
         """Bytes that have arrived, and the position up to which they have been parsed."""
         self._head_bytes: int | None = 0
-        """Size so far of a request whose headers are still arriving; None after them."""
+        """Size in bytes, so far, of the request line and headers that are arriving; None after them."""
         self._answering: RequestResponseCycle | None = None
         """The request that is being answered; with pipelining, `self.cycle` may be a later one."""
 
@@ -252,7 +261,7 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(problem)
 
     def drop(self, at_once: bool) -> None:
-        """Close the connection because there are too many."""
+        """Close the connection because there are too many: at once, or after the data that is being sent."""
         if at_once:
             self.transport.abort()
         else:
@@ -333,7 +342,9 @@ class Patient(HttpToolsProtocol):
         return self._answering is not None and not self._answering.response_complete
 
     def _look_again(self, before: tuple[object, bool, int, bool], since: float) -> None:
-        """Close a connection on which nothing has happened since the last check; abort it if closing does not help."""
+        """Close a connection that was idle since the last check, or has not progressed for `longest` seconds; abort it
+        if it was closed before.
+        """
         cycle = self._answering
         answered = cycle is not None and cycle.response_complete
         now = (cycle, answered, self._refused, self.transport.is_closing())
@@ -389,7 +400,7 @@ class Patient(HttpToolsProtocol):
                 self._hang_up(431, "the headers are too large")
 
     def _let_in_partial(self) -> None:
-        """Pass an incomplete request to the app, which limits the time for the rest."""
+        """Pass a held request whose body is incomplete to the app, which limits the time for the rest of it."""
         if self._held and not self._deaf:
             try:
                 self._let_in()
@@ -401,7 +412,7 @@ class Patient(HttpToolsProtocol):
         self._hang_up(400, "not an HTTP request")
 
     def _hang_up(self, status: int, line: str) -> None:
-        """Refuse the last request, after the responses to those before it, and stop reading."""
+        """Refuse the last request, after the responses to those before it; stop reading, and close the connection."""
         self._deaf, self._held = True, None
         self._unread, self._position = b"", 0
         words = on_the_wire(status, line, hang_up=True)

@@ -1,7 +1,7 @@
 """The service without HTTP: runs by name, their engines, and all decisions about a request.
 
-`Service.admit` checks the key and rate of a client; `Service.decide` decides about a request, in the same way for all
-routes.
+`Service.admit` checks the API key and the rate of a client; `Service.decide` accepts or refuses a request, in the same
+way for all routes.
 """
 
 import itertools
@@ -32,11 +32,12 @@ CLIENT = "seq2see.client"
 KEY_SCHEMES = ("bearer", "deepl-auth-key")
 """Words that may precede an API key in the Authorization header; the second is that of DeepL's clients."""
 SMALL_SECONDS = 0.02
-"""Expected duration, in seconds, up to which a request counts as small, whatever its size. With a fast model a typical
-request takes a few milliseconds, and would wait many times as long behind a batch of a large one.
+"""Expected duration, in seconds, up to which a request is small, whatever its cost, and does not go to the engine for
+long requests. With a fast model a typical request takes a few milliseconds, and would wait many times as long behind a
+batch of a large one.
 """
 QUICK_TIMES = 3
-"""Multiple of the cost of a typical text up to which a request counts as small, however slow the engine is."""
+"""Multiple of the cost of a typical text, with the same options, up to which a request is small on any engine."""
 NICENESS = 10
 """Niceness (see `os.nice`) of the engine process for long requests, so that small requests are preferred when the CPU
 is busy.
@@ -52,13 +53,13 @@ LOOKED = 4
 LOOK_TOKENS = 128
 """Maximum number of source tokens of a text whose activations are recorded; longer ones are refused by the engine."""
 LEFT_OUT = 3
-"""Number of forward passes without one source token or one head that cost as much as one translation of the text."""
+"""Number of forward passes, each without one source token or one head, that cost as much as translating the text."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class ServiceMetrics:
-    """Counters and gauges for Prometheus, in a registry of their own. No label comes from a request."""
+    """Counters, gauges and histograms for Prometheus, in a registry of their own. No label has text of a request."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -77,8 +78,12 @@ class ServiceMetrics:
             "request_seconds", "Seconds from a request to the end of its response.", "endpoint", buckets=BUCKETS
         )
         self.batches = histogram("batch_requests", "Number of requests in a batch.", "engine", buckets=SIZES)
-        self.batch_seconds = histogram("batch_seconds", "Seconds for a batch.", "engine", buckets=BUCKETS)
-        self.tokens = counter("tokens", "Estimated work sent to engines: source tokens times beam.", "engine")
+        self.batch_seconds = histogram(
+            "batch_seconds", "Seconds that an engine took for a batch.", "engine", buckets=BUCKETS
+        )
+        self.tokens = counter(
+            "tokens", "Estimated work done, about the number of source tokens of typical texts.", "engine"
+        )
         self.restarts = counter("engine_restarts", "Engine processes that ended and were replaced.", "engine")
         self.abandoned = counter(
             "abandoned", "Requests whose client disconnected, or whose deadline passed, before the response.", "engine"
@@ -87,20 +92,22 @@ class ServiceMetrics:
             "log_lines_dropped", "Lines of the log that could not be written to standard error."
         )
         self.ready = gauge("ready", "Whether an engine is loaded.")
-        self.queue_requests = gauge("queue_requests", "Requests that wait.")
-        self.queue_tokens = gauge("queue_tokens", "Estimated work of the requests that wait.")
+        self.queue_requests = gauge("queue_requests", "Requests that wait for an engine.")
+        self.queue_tokens = gauge("queue_tokens", "Estimated work of the requests that wait, as in seq2see_tokens.")
 
 
 class Service:
-    """Runs, and three lanes with engines: for translations, for everything that needs torch, and for long requests.
+    """The served runs, and their lanes (engines with queues): one for translations, one for all that needs PyTorch, if
+    that is installed, and one for long requests.
 
     They are separate because a look may take seconds, and a long request up to its deadline, and no translation should
-    wait for that. The engine for long requests is started with the first of them, and yields to the others when the
-    processor is busy.
+    wait for that. The engine for long requests is started with the first of them, and has a lower CPU priority than the
+    others.
 
     Args:
         keys: API keys, one of which every client must send; None: no key is needed.
-        rates: limit of requests per client; None: no limit.
+        rates: limit of requests per minute of each client; None: no limit.
+        log_texts: whether to log texts and their translations.
     """
 
     def __init__(
@@ -156,7 +163,7 @@ class Service:
 
     @property
     def obstacle(self) -> str | None:
-        """Return why a typical request would not be answered now; None if it would be."""
+        """Return why a typical request, other than a long one, would not be answered now; None if it would be."""
         for lane in self.lanes:
             if lane.on_demand:
                 continue
@@ -172,10 +179,10 @@ class Service:
         return None
 
     def admit(self, peer: Peer, headers: Mapping[bytes, bytes], own_key: str | None = None) -> str:
-        """Check the key of a request, count the request, and return its client.
+        """Check the API key of a request, count it for the rate limit, and return its client: the key, or the network.
 
         Args:
-            own_key: a key in the body of the request.
+            own_key: a key in the body of the request, used instead of one in the headers.
         """
         if self.keys is None:
             return self.count(peer)
@@ -193,7 +200,7 @@ class Service:
         return client
 
     def count(self, peer: Peer) -> str:
-        """Count a request that needs no key for its network, and return the network as the client."""
+        """Count a request for the rate limit of the network that it came from, and return the network as its client."""
         client = self.address(peer)
         if self.rates is not None:
             self.rates.check(client)
@@ -201,11 +208,11 @@ class Service:
 
     @staticmethod
     def address(peer: Peer) -> str:
-        """Return the network of a request, which identifies a client if there are no keys."""
+        """Return a name of the network of a request, its client if no keys are needed; an empty one if unknown."""
         return f"address {network(peer[0])}" if peer else ""
 
     def run(self, name: str | None) -> tuple[str, Run]:
-        """Return a run by its name, never by a path; the first run if no name is given."""
+        """Return the name of a run and the run, found by its name and never by a path; the first if `name` is None."""
         if name is None:
             name = next(iter(self.runs))
         if name not in self.runs:
@@ -217,7 +224,7 @@ class Service:
         return self._has_torch and bool(self.runs[name].settings.model.attention)
 
     def keep(self, key: Any, result: dict[str, Any]) -> None:
-        """Cache the translation of a sentence, if the operator asked for that, and drop the least recently used."""
+        """Cache the translation of a sentence; above `Limits.cached`, which may be 0, drop the least recently used."""
         self.kept[key] = result
         self.kept.move_to_end(key)
         while len(self.kept) > self.limits.cached:
@@ -237,7 +244,7 @@ class Service:
     def decide(
         self, kind: Kind, asked: Asked, client: str, model: str | None = None, beam: int | None = None
     ) -> tuple[Lane, Job]:
-        """Decide about a request: refuse it, or return a job and the lane of the engine that will answer it.
+        """Queue a request as a job, and return it with the lane of the engine that will answer it; or raise a refusal.
 
         Its options and texts are checked first, then whether its engine accepts requests, and last whether this
         request, whose cost is only estimated then, can be answered in time.
@@ -268,7 +275,7 @@ class Service:
         return lane, job
 
     def _lane(self, kind: Kind, asked: Asked) -> Lane:
-        """Return the engine queue (lane) for a request; raise a refusal if it needs torch, which is not installed."""
+        """Return the lane for a request if it is small; raise a refusal if PyTorch is needed and not installed."""
         if kind in ("look", "stream") or asked.sampling or asked.alignments:
             if not self._has_torch:
                 raise RefusedError(
@@ -278,14 +285,17 @@ class Service:
         return self.inside if asked.prefix and self._engine == "auto" and self._has_torch else self.quick
 
     def _beam(self, run: Run, beam: int | None, n_best: int) -> int:
-        """Return the requested beam width, at least `n_best`."""
+        """Return the beam width: as requested or that of the run, and at least `n_best`; refuse it above the limit."""
         width = max(beam or run.settings.decoding.beam, n_best)
         if width > (most := max(self.limits.beam, run.settings.decoding.beam)):
             raise RefusedError(400, f"beam, n_best: {width:,} is too wide, at most {most}")
         return width
 
     def _estimated(self, lane: Lane, key: Key, asked: Asked, client: str) -> tuple[Lane, Job]:
-        """Return a job with its estimated cost, and the lane for it: the given one, or the one for long requests."""
+        """Return a job with its cost, and its lane: the given one if it is small, or the one for long requests.
+
+        See `SMALL_SECONDS` and `QUICK_TIMES` for what is small.
+        """
         run, facts, beam = self.runs[key.model], lane.facts[key.model], key.beam or 1
         tokens = source_tokens(run, asked.lines)
         given = asked.prefix or asked.target
@@ -318,7 +328,7 @@ class Service:
     async def translate(
         self, asked: Asked, client: str, model: str | None = None, beam: int | None = None
     ) -> tuple[str, str, list[dict[str, Any]]]:
-        """Return the model, its engine, and a result for each line."""
+        """Return the name of the model, that of its engine, and a result for each line."""
         lane, job = self.decide("translate", asked, client, model, beam)
         parts = await lane.finish(job)
         results = [each for _, some in parts for each in some]
@@ -326,14 +336,14 @@ class Service:
         return job.key.model, parts[0][0], results
 
     async def chat(self, asked: Asked, client: str, model: str | None, beam: int | None) -> dict[str, str]:
-        """Return the model, the answer to a line, and a note about it."""
+        """Return the name of the model, the answer to a line, and a note about it, as a JSON object."""
         lane, job = self.decide("chat", asked, client, model, beam)
         (said,) = await lane.finish(job)
         self._log(job, [[said["answer"]]])
         return {"model": job.key.model, **said}
 
     def stream(self, asked: Asked, client: str, model: str | None, beam: int | None) -> AsyncIterator[Event]:
-        """Return an iterator over the events of a streamed answer; a refusal is raised before the first event."""
+        """Return an iterator over the events of a streamed answer; raise a refusal at once if it cannot be queued."""
         return self._streamed(*self.decide("stream", asked, client, model, beam))
 
     async def _streamed(self, lane: Lane, job: Job) -> AsyncIterator[Event]:
@@ -343,31 +353,32 @@ class Service:
             yield kind, what
 
     async def look(self, asked: Asked, client: str, model: str | None) -> bytes:
-        """Return the requested parts of the inside of a translation, as JSON."""
+        """Return, as JSON, the requested parts of a look, or the result of a patch or contrast."""
         lane, job = self.decide("look", asked, client, model)
         found: bytes
         (found,) = await lane.finish(job)
         return found
 
     async def familiar(self, texts: Sequence[str], client: str) -> list[dict[str, float]]:
-        """Return, for each text, the share that is familiar to each run, by name, the highest first."""
+        """Return, for each text, the share (0 to 1) that is familiar to each run's source tokenizer, highest first."""
         lane, job = self.decide("detect", Asked(texts), client)
         found: list[dict[str, float]]
         (found,) = await lane.finish(job)
         return found
 
     def _log(self, job: Job, answers: list[list[str]]) -> None:
-        """Log texts and answers, if the operator asked for it."""
+        """Log texts and answers, if `log_texts` was set."""
         if self._log_texts:
             for text, said in zip(job.asked.lines, answers, strict=True):
                 log(json.dumps({"model": job.key.model, "text": text, "answers": said}, ensure_ascii=False))
 
 
 def look_times(tokens: int, parts: Sequence[str], heads: int | None = None) -> float:
-    """Return the cost of looking into a translation, relative to translating a source with this many tokens.
+    """Return the cost of a look or contrast, relative to translating a source with this many tokens.
 
     Args:
-        heads: number of heads that are switched off one by one for a contrast, which leaves tokens out, too.
+        parts: names of the requested parts of a look.
+        heads: number of attention heads, if a contrast leaves out each head and each source token; None for a look.
     """
     shown = min(tokens, LOOK_TOKENS)  # more are refused by the engine, before anything is searched for
     left_out = shown + heads if heads is not None else shown if "importance" in parts else 0
@@ -375,7 +386,7 @@ def look_times(tokens: int, parts: Sequence[str], heads: int | None = None) -> f
 
 
 def _check_options(kind: Kind, asked: Asked, beam: int | None) -> None:
-    """Raise a refusal for options that exclude each other."""
+    """Raise a refusal for options that exclude each other, and for an empty text where activations are requested."""
     if kind == "stream":
         if len(asked.lines) != 1 or asked.n_best > 1 or (beam or 1) > 1 or asked.alignments:
             raise RefusedError(
@@ -410,7 +421,7 @@ def _shown(text: str) -> str:
 
 
 def in_words(errors: Any) -> str:
-    """Return the first validation error in one line; of the request it quotes only names of fields."""
+    """Return the first of Pydantic's validation errors in one line; of the request it quotes only names of fields."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return "the body is not JSON"

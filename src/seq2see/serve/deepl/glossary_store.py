@@ -46,7 +46,7 @@ class StoredGlossary:
 
     @property
     def entries(self) -> str:
-        """Return the terms and their translations as lines, separated by tabs."""
+        """Return the entries as lines, each with a term, a tab and its translation."""
         return "\n".join(f"{each.source}\t{BETWEEN.join(each.forms)}" for each in self.terms.entries.values())
 
 

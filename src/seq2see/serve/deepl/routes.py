@@ -28,8 +28,8 @@ MOST_CLIENTS = 10_000
 nothing for the longest time are dropped.
 """
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
-"""Targets that the official clients refuse without a region. A run without regional variants gives the same translation
-for all.
+"""Target languages that the official clients refuse without a region, and the variants that are listed instead. A run
+without regional variants gives the same translation for all.
 """
 SPLITS: dict[str, Split] = {"0": "nowhere", "1": "lines", "nonewlines": "sentences"}
 LISTS = ("text", "ignore_tags", "splitting_tags", "non_splitting_tags")
@@ -42,7 +42,7 @@ UNSUPPORTED = (
 
 
 TagNames = Annotated[str, Field(max_length=10_000)] | Annotated[list[str], Field(max_length=1000)]
-"""Names of elements: a list, or a text separated by commas."""
+"""Names of elements: a list, or a text with commas between the names."""
 
 
 class DeepLRequest(BaseModel):
@@ -282,7 +282,7 @@ def _info(stored: StoredGlossary) -> GlossaryInfo:
 
 
 def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
-    """Raise an error if the languages of a glossary differ from those of the request."""
+    """Raise a refusal if the languages of a request, apart from regions, are missing or not those of the glossary."""
     if asked.source_lang is None:
         raise RefusedError(400, "source_lang: required where glossary_id is given")
     asked_for, has = (_base(asked.source_lang), _base(asked.target_lang)), (_base(stored.source), _base(stored.target))
@@ -291,7 +291,7 @@ def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
 
 
 async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = ()) -> Fields:
-    """Return the validated fields of a request; fields that are null count as missing."""
+    """Return the validated fields of a request; null fields count as missing, and `UNSUPPORTED` ones are refused."""
     fields = await libretranslate.read_fields(request, lists)
     if isinstance(fields, dict):
         fields = {name: value for name, value in fields.items() if value is not None}
@@ -305,7 +305,7 @@ async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = 
 
 
 def _check_options(asked: DeepLRequest) -> None:
-    """Raise an error for option values that runs do not support."""
+    """Raise a refusal for option values that runs do not support: of formality and outline detection."""
     if not asked.outline_detection:
         raise RefusedError(400, "outline_detection: cannot be switched off. Name non_splitting_tags instead")
     formality = asked.formality
@@ -322,7 +322,7 @@ def _wanted(asked: DeepLRequest) -> Wanted:
 
 
 def _names(given: str | list[str]) -> frozenset[str]:
-    """Return names of elements, in lower case."""
+    """Return the names of elements, given as a list or separated by commas, in lower case."""
     listed = [given] if isinstance(given, str) else given
     return frozenset(name.strip().lower() for each in listed for name in each.split(",") if name.strip())
 
@@ -341,7 +341,7 @@ def _languages(service: Service, kind: str) -> Iterator[DeepLLanguage]:
 
 
 def _base(code: str | None) -> str:
-    """Return DeepL's code of a source language, which has no region."""
+    """Return DeepL's code of a language without its region, in upper case; `UND` if it is unknown."""
     return (code or UNKNOWN).partition("-")[0].upper()
 
 
