@@ -20,33 +20,33 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def packed_attention() -> ModuleType:
-    """Return the kernels for attention over packed sentences."""
+    """Return the module of kernels for attention over packed sentences."""
     return importlib.import_module("seq2see.kernels.packed_attention")
 
 
 def rows() -> ModuleType:
-    """Return the kernels that process whole rows: residual sum and layer norm, and the gradient of the loss."""
+    """Return the module of kernels for whole rows: residual sum with layer norm, and the gradient of the loss."""
     return importlib.import_module("seq2see.kernels.rows")
 
 
 def steps() -> ModuleType:
-    """Return the kernels for one step of a search."""
+    """Return the module of kernels for one step of a search."""
     return importlib.import_module("seq2see.kernels.steps")
 
 
 def are_available(x: Tensor) -> bool:
-    """Return whether our kernels run on the CUDA device of `x`."""
+    """Return whether our kernels run on the CUDA device of `x`, found by trying one."""
     return HAS_TRITON and bool(rows().works(x.device))
 
 
 @dataclass
 class _Collection:
-    """Kernel launches that `launch` has collected, instead of making them, inside `compiled_ahead`."""
+    """Kernel launches that `launch` has collected inside `compiled_ahead` instead of making them."""
 
     calls: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
-    """One launch for each kernel that Triton compiles, by `_compiled_for`."""
+    """One launch (kernel, grid, arguments, constants) for each key of `_compiled_for`."""
     tried: dict[tuple[Any, ...], bool] = field(default_factory=dict)
-    """Results of trials inside, which have run nothing, so that they are forgotten afterwards."""
+    """Results of functions with `tried_once` inside `compiled_ahead`; no kernel was run, so they hold only there."""
 
 
 class _Local(threading.local):
@@ -54,11 +54,11 @@ class _Local(threading.local):
 
 
 _local = _Local()
-"""What this thread collects, if it is inside `compiled_ahead`. The launches of other threads are made meanwhile."""
+"""Holds the collection of this thread; None outside of `compiled_ahead`. Other threads launch kernels meanwhile."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **fixed: Any) -> None:
-    """Launch a kernel; inside `compiled_ahead`, only record that it will be needed."""
+    """Launch a kernel; inside `compiled_ahead`, only collect it to be compiled."""
     if _local.collection is None:
         kernel[grid](*given, **fixed)
     else:
@@ -76,8 +76,9 @@ def _compiled_for(kernel: Any, given: tuple[Any, ...], fixed: dict[str, Any]) ->
 
 
 def tried_once(trial: Callable[..., bool]) -> Callable[..., bool]:
-    """Cache the result of a function that tries out kernels; inside `compiled_ahead`, where nothing is run, only for
-    the rest of it.
+    """Cache the results, by arguments, of a function that tries whether kernels work.
+
+    Inside `compiled_ahead`, where kernels are not run, new results are forgotten at its end.
     """
     known: dict[tuple[Any, ...], bool] = {}
 
@@ -97,24 +98,25 @@ def tried_once(trial: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def is_collecting() -> bool:
-    """Return whether kernel calls of this thread are collected instead of run."""
+    """Return whether this thread is inside `compiled_ahead`: its kernel launches are collected, not made."""
     return _local.collection is not None
 
 
 _in_background: set[tuple[Any, ...]] = set()
-"""Devices and keys (`_compiled_for`) of kernels that a thread compiles or has compiled, and nobody has waited for."""
+"""Devices and keys (`_compiled_for`) of the kernels that background threads compile, so that none gets one again."""
 
 
 @contextlib.contextmanager
 def compiled_ahead(wait: bool = True) -> Iterator[None]:
-    """Compile the kernels that are called inside by this thread, in parallel, instead of running them.
+    """Compile the kernels that this thread launches inside, in parallel, instead of running them.
 
-    Their outputs are undefined. Compiling takes most of the first minute of the first training on a machine if each
-    kernel is only compiled when it is first called.
+    The outputs of these kernels are undefined. Compiling takes most of the first minute of the first training on a
+    machine if each kernel is only compiled when it is first launched, which remains so with a Triton that cannot
+    compile in parallel. Inside another `compiled_ahead`, the kernels are left to the outer one.
 
     Args:
         wait: Return when all are compiled and loaded. Otherwise a thread compiles them in the background; a kernel that
-            is called before it is ready is compiled by its caller.
+            is launched before it is ready is compiled by its caller.
     """
     # Backward passes of a GPU have a thread of their own, which would run kernels instead of collecting them. This is
     # set again inside a trial, whose `torch.inference_mode(False)` has reset it.
@@ -143,9 +145,10 @@ def compiled_ahead(wait: bool = True) -> Iterator[None]:
 
 
 class _Compilers(ThreadPoolExecutor):
-    """Threads that compile kernels and, with `loads`, load them onto the GPU before Triton lets anybody use them.
+    """Threads that compile kernels and, with `loads`, load each onto the GPU before its first launch.
 
-    Triton loads a kernel when it is first launched, and some versions run a C compiler for that, one after the other.
+    Otherwise Triton loads a kernel when it is first launched, and some versions run a C compiler for that, one after
+    the other.
     """
 
     def __init__(self, device: int, loads: bool) -> None:

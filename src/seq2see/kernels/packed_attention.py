@@ -19,8 +19,8 @@ from torch import Tensor
 from seq2see.kernels.loading import compiled_ahead, is_collecting, launch, tried_once
 
 SHORTEST_BLOCK, LONGEST_BLOCK = 32, 64
-"""Numbers of queries or keys (rows) in one tile: the smaller one if no sequence is longer than it, else the larger
-one.
+"""Numbers of queries or keys (rows) in one tile: the smaller one if no sequence is longer than it, else the larger one;
+fewer where `TILE_BYTES` allows no more.
 """
 TILE_BYTES = LONGEST_BLOCK * 256
 """Maximum size of a tile in bytes, so that five tiles fit into the on-chip memory of a GPU; with wide heads in float32,
@@ -30,7 +30,9 @@ a tile has fewer rows.
 
 @tried_once
 def can_attend(width: int, dtype: torch.dtype, device: torch.device, learning: bool) -> bool:
-    """Return whether a GPU can run the kernels with heads of this width; older GPUs have too little shared memory.
+    """Return whether a GPU can run these kernels with heads of this width and number type, by trying them.
+
+    Widths from 8 to 128 and float32, float16 and bfloat16 are supported; older GPUs may have too little shared memory.
 
     Args:
         learning: Whether the kernels of the backward pass are needed. In float32 they take by far the longest to
@@ -48,10 +50,10 @@ def can_attend(width: int, dtype: torch.dtype, device: torch.device, learning: b
 
 
 def works_on(trial: Callable[[], Tensor], device: torch.device, learning: bool) -> bool:
-    """Return whether the forward pass of a trial works, and with `learning` its backward pass.
+    """Return whether `trial`, a forward pass, works on the GPU, and with `learning` its backward pass; warn if not.
 
     A trial must draw no random numbers: it may run in a thread beside other work. Inside `compiled_ahead` its kernels
-    are only collected, and the result is True.
+    are only collected, and the result is True unless that fails.
     """
 
     def run() -> None:
@@ -89,6 +91,7 @@ def packed_attention(
         rows_N3D: queries, keys and values, concatenated; only queries if there is a memory.
         memory_M2D: keys and values of the memory, concatenated.
         query_offsets, key_offsets: where each sentence begins and the last one ends, on the GPU.
+        longest_query, longest_key: upper bounds of the number of queries, and of keys, of a sentence.
     """
     return _PackedAttention.apply(  # type: ignore[no-untyped-call, no-any-return]
         rows_N3D, memory_M2D, query_offsets, key_offsets, heads, longest_query, longest_key, causal
@@ -101,7 +104,7 @@ def _block(longest: int, row_bytes: int) -> int:
 
 
 def _cut(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Split joint projections into views of queries, keys and values; with `memory`, this has the keys and values."""
+    """Split joint projections into views of queries, keys and values; `memory`, if given, holds the keys and values."""
     if memory is None:
         query, key, value = rows.chunk(3, -1)
         return query, key, value

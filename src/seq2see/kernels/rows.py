@@ -1,9 +1,9 @@
-"""Operations on whole rows on a GPU, in Triton. They are limited by memory bandwidth, so each number is read once or
-twice.
+"""Operations on whole rows on a GPU, in Triton. Memory bandwidth limits them, so each number is read once or twice.
 
 `norm_of_sum`: dropout, residual sum and layer norm in one pass.
 
-`to_gradients_`: from logits over the vocabulary to the gradient of the loss, in place, in two passes.
+`to_gradients_`: from logits over the vocabulary to the gradient of the loss with respect to them, in place, in two
+passes.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from seq2see.kernels.loading import is_collecting, launch, tried_once
 from seq2see.kernels.packed_attention import works_on
 
 ROW_TILE = 4096
-"""Number of elements (rows times columns) that one Triton program of `norm_of_sum` processes at a time."""
+"""Number of elements, in whole rows, that a Triton program of `norm_of_sum` processes at a time; at least one row."""
 MOST_PROGRAMS = 1024
 """Maximum number of Triton programs in the backward pass of `norm_of_sum`; each sums the gradient of the norm's weights
 over its own rows.
@@ -26,7 +26,7 @@ over its own rows.
 
 @tried_once
 def works(device: torch.device) -> bool:
-    """Return whether a GPU can run Triton kernels at all, by trying one. Without a C compiler it cannot."""
+    """Return whether a GPU can run Triton kernels at all, by trying one; Triton needs a C compiler."""
 
     def trial() -> Tensor:
         rows = torch.zeros(16, 16, device=device)
@@ -50,10 +50,14 @@ def norm_of_sum(
 def to_gradients_(
     scores: list[Tensor], labels_C1: Tensor, right: float, agreement: float, learning: bool
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Replace the logits of one or two passes by the gradients of their loss, as written out in `training/loss.py`.
+    """If `learning`, replace the logits of one or two forward passes by the gradient of the loss (`training/loss.py`).
 
-    Return the labels' logits and log-probabilities, a column for each pass, and the KL divergence of two passes
-    (R-Drop).
+    The part of the gradient that label smoothing makes equal for all tokens is left out. Return, C1 each: the labels'
+    logits and their log-probabilities, for each pass, and the R-Drop loss agreement * (KL(p, q) + KL(q, p)), 0 for one
+    pass.
+
+    Args:
+        right: 1 - label smoothing, which is subtracted from the gradient at the label.
     """
     count, V = scores[0].shape
     found_5C1 = torch.zeros(5, count, 1, device=scores[0].device)
@@ -119,9 +123,9 @@ class _NormOfSum(torch.autograd.Function):
 
 
 def _draw_seed(device: torch.device) -> Tensor:
-    """Draw a seed on the GPU, where a recorded pass draws another one each time it is replayed.
+    """Draw a seed for dropout on the GPU, so that a pass captured in a CUDA graph draws a new one at each replay.
 
-    Inside `compiled_ahead` nothing is drawn, so that the random numbers of other threads stay as they are.
+    Inside `compiled_ahead` it is 0 and nothing is drawn, so that the random numbers of other threads stay as they are.
     """
     if is_collecting():
         return torch.zeros(1, dtype=torch.int64, device=device)

@@ -1,8 +1,8 @@
 """One step of decoding on a GPU, in Triton: with so few rows, launching a kernel takes longer than its computation.
 
-`attend`: appends the keys and values of W hypotheses per sentence to the cache, and computes their attention to it.
+`attend`: attention of W hypotheses per sentence to a key-value cache, to which theirs can be appended first.
 
-`best_words`: the most probable tokens of each row, in one pass over its logits.
+`best_words`: the most probable tokens of each row; all logits are read once, and parts with these tokens again.
 """
 
 import math
@@ -25,11 +25,13 @@ def attend(
     keep_BWP: Tensor | None,
     new: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Compute attention of R = B x W rows; the heads are concatenated.
+    """Compute attention of R = B x W rows to the key-value cache; the heads are concatenated.
 
     Args:
-        keep_BWP: mask over the cache positions, true where attention is allowed; W may be 1 to share it. None: all are.
-        new: key_RD and value_RD, stored at positions W * step_B + w first; later positions are not read.
+        keep_BWP: mask over the cache positions, true where attention is allowed; W may be 1 to share it. None: all are
+            allowed.
+        new: key_RD, value_RD and step_B. Keys and values are first stored at the cache positions W * step_B + w; later
+            positions are not read.
     """
     B, H, P, K = past_key_BHPK.shape
     W = len(query_RD) // B
@@ -50,7 +52,7 @@ def best_words(scores_RV: Tensor, count: int, never: tuple[int, ...]) -> tuple[T
     """Return log-probabilities and ids of the `count` most probable tokens of each row, the most probable first.
 
     Args:
-        never: token ids below 31 that are excluded.
+        never: token ids below 31 that are excluded; the probabilities of all other tokens add up to 1.
     """
     R, V = scores_RV.shape
     pieces = triton.cdiv(V, PIECE)

@@ -27,7 +27,7 @@ FREE = 0.7
 """Mean number of idle cores, of those that this process may use, above which more threads are tried."""
 FIRST_PAUSE, LONGEST_PAUSE = 16.0, 256.0
 """Minimum and maximum seconds between two trials of more threads while no core is idle; the pause is doubled after each
-trial that was not faster.
+trial that was not fast enough. The maximum also limits the pauses between other trials.
 """
 
 
@@ -44,7 +44,9 @@ class Counters:
     """Seconds that the cores which this process may use were idle, summed over the cores."""
 
     def plus(self, after: "Counters", before: "Counters") -> "Counters":
-        """Return these counters plus the difference of two readings; threads that ended in between are not counted."""
+        """Return these counters plus the differences of two readings; a negative difference, as when threads have ended
+        in between, counts as 0.
+        """
         names = vars(self)
         return Counters(**{each: names[each] + max(0.0, vars(after)[each] - vars(before)[each]) for each in names})
 
@@ -68,7 +70,7 @@ def read_counters() -> Counters:
 
 
 class _Pause:
-    """Waiting time before something may be tried again, doubled after each trial that fails."""
+    """Seconds until the next trial: doubled after each failure up to `LONGEST_PAUSE`, and reset by a success."""
 
     def __init__(self, first: float) -> None:
         self._first, self._failures, self._until = first, 0, 0.0
@@ -83,7 +85,9 @@ class _Pause:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A trial of another number of threads: number and speed before, the required gain, and the reason."""
+    """A trial of another number of threads: the number and speed before it, the ratio of speeds that it needs to be
+    kept, the pause after it, and its reason as text.
+    """
 
     before: int
     speed: float
@@ -96,15 +100,16 @@ class Threads:
     """The number of threads of this process: reduced while other programs compute, and restored afterwards.
 
     Too many threads show in the time that they wait for a core, too few in idle cores. Either leads to a trial of
-    another number for one period, which is kept if the work got faster. If no core is idle, a larger number must gain
-    more, because it slows other programs down; it is tried from time to time, as they may have a low priority.
+    another number for one period. Fewer threads are kept if the work has at least 0.9 times its speed, more threads if
+    it has 1.03 times its speed. If no core is idle, the largest number is still tried from time to time, as other
+    programs may have a low priority; since it slows them down, it must give 1.15 times the speed.
 
     Args:
         most: Number of threads if no other program runs; with 1 there is nothing to do.
         cores: Number of cores that this process may use.
         read: Returns the counters of the system.
         use: Sets the number of threads.
-        clock: Returns the seconds of `Counters.clock`, at less cost.
+        clock: Returns the same seconds as `Counters.clock`, faster than `read`.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class Threads:
     ) -> None:
         self.count = self._most = most
         self.reason = ""
-        """Reason for the last change of the number, as text."""
+        """Reason for the last change of the number that was kept, as text."""
         self._cores, self._read, self._use, self._clock = cores, read, use, clock
         self._trial: _Trial | None = None
         self._contended, self._hopeful, self._idle = _Pause(PERIOD), _Pause(FIRST_PAUSE), _Pause(PERIOD)
@@ -125,7 +130,9 @@ class Threads:
         self._sum, self._work = Counters(), 0.0
 
     def begin(self, kind: str) -> None:
-        """Begin to measure; earlier measurements are kept if they are of the same kind of work."""
+        """Begin to measure; earlier measurements are kept if they are of the same `kind` of work ("training",
+        "search"), otherwise a trial is ended and its number of threads undone.
+        """
         if self._most == 1:
             return
         if kind != self._kind:  # speeds of different kinds cannot be compared
@@ -138,9 +145,10 @@ class Threads:
         self._called, self._usual = self._last.clock, math.inf
 
     def after(self, work: float, is_last: bool = False) -> bool:
-        """Count work done since `begin`; return whether the number of threads was changed permanently.
+        """Count work done since the last call; return whether a trial ended and its number of threads is kept.
 
         Args:
+            work: Amount of work, in a unit that is the same for all work of this kind, such as updates.
             is_last: Whether other work follows, so that the counters must be read now.
         """
         if self._most == 1:
@@ -179,8 +187,11 @@ class Threads:
         """Begin a trial of another number of threads if that may help.
 
         Args:
+            speed: Work per second with the present number.
             waiting: Mean number of our threads that waited for a core.
+            idle: Mean number of idle cores.
             others: Mean number of cores that other programs used.
+            now: Present time by `Counters.clock`, in seconds.
         """
         if self.count > 1 and waiting > CONTENDED and self._contended.is_over(now):
             fewer = max(1, self.count - max(1, math.ceil(others - 0.1)))
@@ -218,18 +229,21 @@ class Threads:
 _own = threading.Lock()
 """Lock that is held while `sharing` or `using` controls the number of threads."""
 _known: dict[int, Threads] = {}
-"""Objects that `sharing` made for earlier work, by PyTorch's own number of threads, so that the numbers of threads that
-they found are used again.
+"""Objects that `sharing` made for earlier work, by PyTorch's number of threads at its beginning, so that the numbers of
+threads that they found are used again.
 """
 
 
 @contextlib.contextmanager
 def sharing(kind: str) -> Iterator[Threads]:
-    """Adapt the number of threads to the load of other programs; the work must call `after` on the object that this
-    yields.
+    """Adapt the number of PyTorch's threads to the load of other programs; the work must call `after` on the object
+    that this yields.
 
-    The number is not changed if the user set it, inside other work that controls it, or if the system does not report
-    its load. Afterwards it is restored.
+    The number is not changed if the user set it (OMP_NUM_THREADS, MKL_NUM_THREADS), inside other work that controls it,
+    or if the system does not report its load. Afterwards it is restored.
+
+    Args:
+        kind: Kind of the work; speeds are compared only within a kind.
     """
     most = torch.get_num_threads()
     if most == 1 or _user_decides() or not _can_read() or not _own.acquire(blocking=False):
@@ -248,8 +262,8 @@ def sharing(kind: str) -> Iterator[Threads]:
 
 @contextlib.contextmanager
 def fixed() -> Iterator[Threads]:
-    """Keep the number of threads constant; several processes of one training share the cores, unless the user
-    set it.
+    """Keep the number of PyTorch's threads constant. Unless the user set it (OMP_NUM_THREADS, MKL_NUM_THREADS), it is
+    divided by the number of processes that torchrun started on this machine.
     """
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # torchrun sets it, and OMP_NUM_THREADS=1 where there are several
     count = torch.get_num_threads()
@@ -261,7 +275,7 @@ def fixed() -> Iterator[Threads]:
 
 @contextlib.contextmanager
 def using(count: int) -> Iterator[None]:
-    """Compute with this number of threads, whatever the load of other programs."""
+    """Compute with this number of PyTorch's threads, whatever the load of other programs."""
     before, is_first = torch.get_num_threads(), _own.acquire(blocking=False)
     torch.set_num_threads(count)
     try:
