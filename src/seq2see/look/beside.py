@@ -1,7 +1,7 @@
 """One self-contained page about one sentence and two runs, side by side, made of the components of the `look` page.
 
-`gather` returns the parts of both runs as in `look`, with the letter of the run before their names (`A/summary`), and
-the comparison of the two under `comparison`.
+`gather` returns the parts (`SHOWN`) of both runs as in `look`, with the letter of the run before their names
+(`A/summary`), and the comparison of the two under `comparison`.
 """
 
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from seq2see.look import page
 LETTERS = ("A", "B")
 """Letters for the two runs on the page, as in `seq2see evaluate --against`."""
 SHOWN = ("summary", "candidates", "importance", "attention/cross/", "inside/cross/")
-"""Prefixes of the names of the page parts of each run that are put on the page that compares two runs."""
+"""Beginnings of the names of those parts of the `look` page that this page shows for each run."""
 
 
 class Looks(page.Translates, Protocol):
@@ -27,7 +27,7 @@ class Looks(page.Translates, Protocol):
 
 
 def compare(first: Looks, second: Looks, sentence: str, to: str | None = None, target: str | None = None) -> SideBySide:
-    """Translate one sentence (or force `target`) with two runs, and return the comparison."""
+    """Translate one sentence with two runs (or take `target` as its translation), and return the comparison."""
     one, other = (run.look(sentence, _language(run, to, (first, second)), target) for run in (first, second))
     found = side_by_side.compare(_names(first, second), (first.bundle, second.bundle), (one, other))
     if notebook.is_notebook():
@@ -38,7 +38,7 @@ def compare(first: Looks, second: Looks, sentence: str, to: str | None = None, t
 def gather(
     first: Looks, second: Looks, sentence: str, to: str | None = None, target: str | None = None
 ) -> dict[str, Any]:
-    """Translate one sentence (or force `target`) with two runs, and return all parts of the page."""
+    """Translate one sentence with two runs (or take `target` as its translation), and return the parts of the page."""
     one, other = (page.Inside(run, sentence, _language(run, to, (first, second)), target) for run in (first, second))
     names, looks = _names(first, second), (one.look, other.look)
     found = side_by_side.compare(names, (first.bundle, second.bundle), looks)
@@ -62,7 +62,7 @@ def gather(
 
 
 def render(given: dict[str, Any]) -> str:
-    """Return the page as one HTML text that loads no other file."""
+    """Return the page with the parts that `gather` returned as one HTML text that loads no other file."""
     return page.render(given, "beside.html", "beside.js")
 
 
@@ -73,5 +73,5 @@ def _names(first: Looks, second: Looks) -> tuple[str, str]:
 
 
 def _language(run: Looks, to: str | None, runs: tuple[Looks, Looks]) -> str | None:
-    """Return `to`; None for a run without language tags if the other run has them, so that `to` is meant for it."""
+    """Return `to`, the target language; None for a run without language tags if the other run has them."""
     return to if run.tags or not any(each.tags for each in runs) else None

@@ -1,4 +1,4 @@
-"""The files from which pages are made.
+"""Read the templates, style sheets and scripts from which HTML pages are made.
 
 This module does not import torch: the process that answers HTTP makes the live page from these files.
 """
@@ -12,7 +12,7 @@ SCRIPTS = ("korean.js", "basics.js", "attention.js", "components.js")
 
 
 STYLES = ("page.css", "maps.css")
-"""Style sheets that `look` and the live page share; reports include the second one."""
+"""Style sheets that `look` and the live page share; of these, reports include `maps.css`."""
 
 
 def read(name: str, package: str = "seq2see.look") -> str:
@@ -20,7 +20,7 @@ def read(name: str, package: str = "seq2see.look") -> str:
 
 
 def in_language(page: str) -> str:
-    """Return a page that starts in Korean if that is the language of the user; a switch on the page changes it."""
+    """Return a page that is shown in Korean at first if that is the language of the user; it has a switch for this."""
     return page.replace('<html lang="en">', '<html lang="en" data-language="ko">') if language() == "ko" else page
 
 
@@ -30,5 +30,5 @@ def style() -> str:
 
 
 def script(start: str) -> str:
-    """Return the script of a page: the shared components, and the script `start` that runs them."""
+    """Return the script of a page: the shared components, and the text `start` of the script that runs them."""
     return "\n".join([*map(read, SCRIPTS), start])

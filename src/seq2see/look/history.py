@@ -16,11 +16,11 @@ SCRIPTS = ("korean.js", "basics.js", "attention.js", "history.js")
 
 
 def section(found: AttentionHistory, scores: Mapping[int, Mapping[str, float]], languages: Sides) -> Interactive:
-    """Return the part of the report.
+    """Return the part of the report about the attention during training.
 
     Args:
-        scores: those of each validation, by step.
-        languages: of source and target, if they are known.
+        scores: Validation scores by step, then by name.
+        languages: Codes of source and target, if they are known.
     """
     given: dict[str, Any] = {
         "steps": found.steps,
@@ -43,5 +43,5 @@ def section(found: AttentionHistory, scores: Mapping[int, Mapping[str, float]], 
 
 
 def _thousandths(weights: Floats) -> Any:
-    """Return nested lists of whole numbers, which take half the room of decimal ones."""
+    """Return attention weights as nested lists of whole thousandths, which take half the room of decimals."""
     return np.rint(1000 * weights).astype(int).tolist()

@@ -60,7 +60,7 @@ class Translates(Protocol):
 
 
 def gather(run: Translates, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
-    """Translate a sentence, or force `target`, and return all parts of the page."""
+    """Translate a sentence, or take `target` as its translation, and return all parts of the page by name."""
     inside = Inside(run, sentence, to, target)
     return {name: inside.part(name) for name in inside.names}
 
@@ -69,8 +69,10 @@ class Inside:
     """The parts of a page; parts that take long are computed when they are first requested.
 
     Args:
-        engine: an engine of the run, if there is one.
-        without: heads that are switched off.
+        to: target language, for a run that has several.
+        target: a translation to explain instead of that of the model.
+        engine: an engine of the run that is used again; by default a new one.
+        without: attention heads that are switched off.
         prefix: ids of tokens with which the translation must begin.
     """
 
@@ -87,7 +89,7 @@ class Inside:
         self._run = run
         self._without = without
         if set(prefix) - set(range(len(run.tokenizers.target))) or {*search.NEVER, special.END} & set(prefix):
-            raise DataError("prefix: has ids that are not tokens of the target, or is the end token")
+            raise DataError("prefix: has an id that is no target token, or the id of padding, begin or end")
         line = run.tagged([sentence], to)[0]
         # Checked before the search, which takes long for a long sentence.
         most = run.settings.model.longest
@@ -130,13 +132,19 @@ class Inside:
         return self._parts[name]
 
     def patch(self, donor: "Inside", name: str, tokens: Tokens = None, donor_tokens: Tokens = None) -> dict[str, Any]:
-        """Replace activations by those of another sentence, and return the result of `run.patch` as JSON data."""
+        """Translate again with the activations `name` replaced by those of another sentence, `donor`; return JSON data.
+
+        Args:
+            name: name of the activations, as in `lens.capture`.
+            tokens, donor_tokens: positions that are replaced, by default all; positions that replace them, by default
+                the same.
+        """
         change = Change(name, tokens, donor._reading, donor_tokens)
         found = patch(self._run.bundle, self._reading, change, lambda _: self._run.watch("translating again", 0, 1))
         return found.json() | {"target_tokens": labels.of(found.target_tokens)}
 
     def contrast(self, that: str | None = None, at: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Contrast this translation with another, and return the result of `run.contrast` as JSON data.
+        """Return as JSON data why the model prefers this translation to another (or not), where the two first differ.
 
         Args:
             that: the other translation.
@@ -160,7 +168,7 @@ class Inside:
 
 
 def patch_points(bundle: Bundle) -> dict[str, list[str]]:
-    """Return the points at which the live page can change activations, by the side whose tokens are their rows."""
+    """Return the names of activations that the live page can change, by the side (source, target) of their tokens."""
     known = {name for name, *_ in points(bundle)}
     found = {}
     for side, stack in (("source", "encoder"), ("target", "decoder")):
@@ -198,15 +206,15 @@ def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
 
 
 def rounded(values: NDArray[np.floating[Any]], digits: int) -> Any:
-    """Return nested lists with no more digits than the page shows, because the numbers are most of its size."""
+    """Return nested lists of numbers with few decimals, because the numbers are most of the size of a page."""
     return (values.astype(np.float64).round(digits) + 0.0).tolist()  # and no -0.0
 
 
 def parts(run: Translates, look: Look, own_translation: str | None = None) -> dict[str, Any]:
-    """Return the parts of the page by name, except those that take long.
+    """Return the parts of the page by name, except `importance` and `inside/`, which take long.
 
     Args:
-        own_translation: the model's own output, if the translation was given by the user.
+        own_translation: the model's own output, if the translation was given by the user; else None.
     """
     settings = run.settings
     found = {name: getattr(look, name).json() for name in ("confidence", "layers")}
@@ -256,7 +264,7 @@ def parts(run: Translates, look: Look, own_translation: str | None = None) -> di
 
 
 def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return groups of vectors that the page draws, with their titles."""
+    """Return the groups of vectors that the page draws, with their titles: embeddings, and outputs of layers."""
     embedding = []
     kind = "learned" if model.architecture == "convolutional" else model.positions
     waves = {"sinusoid": "the positional encoding", "learned": "the positions"}.get(kind)
@@ -275,10 +283,11 @@ def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, A
 
 
 def render(given: dict[str, Any], sections: str = "sections.html", start: str = "start.js") -> str:
-    """Return the page as one HTML text that loads no other file.
+    """Return the page with these parts as one HTML text that loads no other file.
 
     Args:
-        sections: name of the file with the part between heading and footer.
+        given: the parts by name.
+        sections: name of the file with the contents between heading and footer.
         start: name of the script that draws the page.
     """
     page = files.in_language(files.read("page.html")).replace("<!-- sections -->", files.read(sections))
@@ -288,7 +297,7 @@ def render(given: dict[str, Any], sections: str = "sections.html", start: str = 
 
 
 def blocks(given: dict[str, Any]) -> str:
-    """Return parts as elements of a page, in which its script finds them."""
+    """Return parts as HTML elements with JSON data and ids `part:NAME`, which the script of the page reads."""
     found = []
     for name, value in given.items():
         # A "<" in a sentence could end the element.
