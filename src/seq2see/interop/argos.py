@@ -28,7 +28,7 @@ BEAM, LENGTH_PENALTY = 4, 0.2
 
 
 def write(run: Path, folder: Path, precision: str, languages: Sides) -> None:
-    """Write the package, and leave its unpacked parts beside it for the check."""
+    """Write the package, and leave its unpacked parts beside it for the check; unsupported settings raise an error."""
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     problem = huggingface_writer.tokenizer_obstacle(settings)
     if settings.data.normalization != "identity":
@@ -63,7 +63,9 @@ def as_argos(settings: Settings) -> Settings:
 
 
 def translate(folder: Path, tokenizers: Tokenizers, precision: str, lines: Sequence[str]) -> list[Result]:
-    """Translate with the same calls as Argos Translate, using only the package and none of our tokenizers."""
+    """Translate with the same calls as Argos Translate, from the unpacked package; our `tokenizers` only give the ids
+    of the output tokens for the comparison.
+    """
     import ctranslate2
     import sentencepiece
 

@@ -26,14 +26,17 @@ MOST_SENTENCES, FEWER_SENTENCES = 1000, 200
 
 @dataclass(frozen=True)
 class Parity:
-    """Comparison of an exported model with ours on the validation sentences of the run."""
+    """Comparison of an exported model with our engine, on validation pairs or, if the run has none, on random texts.
+
+    `same` is the number of sentences for which both have the same output tokens.
+    """
 
     sentences: int
     same: int
     ours: list[str]
     theirs: list[str]
     references: list[str]
-    """Reference translations of the sentences that were compared; empty if the run has no validation pairs."""
+    """Reference translations of the sentences that were compared; empty if they are random texts."""
 
     @property
     def share(self) -> float:
@@ -44,6 +47,8 @@ def export(run: Path, folder: Path, to: str, precision: str, force: bool = False
     """Write the model of `run` and its tokenizers into a new `folder`, and compare its translations with ours.
 
     Args:
+        to: The format, a key of `FORMATS`.
+        force: Replace an earlier export.
         languages: Codes of source and target for a package of Argos; by default those of the run.
     """
     if to not in FORMATS:
@@ -76,7 +81,7 @@ def is_export(folder: Path) -> bool:
 
 
 def _ctranslate2(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
-    """Write a CTranslate2 model, and subword tokenizers as SentencePiece files whose tokens are its vocabulary."""
+    """Write a CTranslate2 model and tokenizers, those of subwords also for SentencePiece; compare its translations."""
     check_precision(precision, (*ct2_engine.PRECISIONS, "float16"))
     ct2_engine.convert(run, folder, precision, add_source_eos=True)
     tokenizers = Tokenizers.load(run)
@@ -93,7 +98,12 @@ def _ctranslate2(run: Path, folder: Path, precision: str, languages: Sides) -> P
 
 
 def compare(run: Path, used: Bundle, theirs: Callable[[list[str]], list[Result]], beam: int | None = None) -> Parity:
-    """Translate the validation sentences of a run with the exported model and with ours."""
+    """Translate the `samples` of a run with an exported model and with our engine, and compare the outputs.
+
+    Args:
+        theirs: Translates sources with the exported model.
+        beam: Beam width of our engine; by default that of the run.
+    """
     pairs = samples(run, used.tokenizers)
     sources = [pair.source for pair in pairs]
     ours = translate(TorchEngine(used.model), used.tokenizers, used.settings, sources, beam=beam)
@@ -109,7 +119,9 @@ def compare(run: Path, used: Bundle, theirs: Callable[[list[str]], list[Result]]
 
 
 def samples(run: Path, tokenizers: Tokenizers) -> list[Pair]:
-    """Return validation pairs of a run; if it has none, texts of random source tokens without references."""
+    """Return the first validation pairs of a run, at most `MOST_SENTENCES`; if it has none, texts of random source
+    tokens without references.
+    """
     if (run / "validation.jsonl").exists():
         return list(Pairs(run / "validation.jsonl"))[:MOST_SENTENCES]
     dice, cut = random.Random(1), tokenizers.source
@@ -160,7 +172,7 @@ def check_precision(precision: str, known: Sequence[str]) -> None:
 
 
 def need(package: str, to: str, extra: str = "export") -> None:
-    """Raise an error if the program of a format is not installed: every export is checked in it."""
+    """Raise an error if a Python package that a format needs, also to check the export, is not installed."""
     if importlib.util.find_spec(package) is None:
         raise SettingError(f"--to {to}: needs {package}, which is not installed: pip install 'seq2see[{extra}]'")
 

@@ -38,7 +38,7 @@ def _hub(endpoint: str | None) -> Any:
 
 @contextlib.contextmanager
 def _in_one_line(name: str, revision: str | None = None) -> Iterator[None]:
-    """Convert errors of the connection, of HTTP and of huggingface_hub into an error of one line."""
+    """Convert any error, such as one of the connection or of huggingface_hub, into our error with one line of text."""
     try:
         yield
     except Exception as problem:
@@ -63,10 +63,11 @@ def _in_one_line(name: str, revision: str | None = None) -> Iterator[None]:
 def downloaded(
     name: str, revision: str | None = None, endpoint: str | None = None
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield a temporary folder with the files of a model, and facts for the manifest: revision and licence.
+    """Yield a temporary folder with the files of a model, and facts for the manifest: name, commit and licence.
 
     Args:
-        revision: A branch, a tag or a commit; the newest commit if not given. The commit is recorded.
+        revision: A branch, a tag or a commit; by default the newest commit of the main branch.
+        endpoint: Address of a server that is used instead of the Hub.
     """
     hub = _hub(endpoint)
     with tempfile.TemporaryDirectory(prefix="seq2see-") as place:
@@ -85,8 +86,8 @@ def downloaded(
 
 
 def _chosen(name: str, listed: Sequence[Any], room: int) -> dict[str, str | None]:
-    """Return the files to download, with the SHA-256 that the Hub lists for large ones; raise an error if they are too
-    large.
+    """Return the names of the files to download, with the SHA-256 that the Hub lists for large ones; raise an error if
+    no model is among them, or they are too many or too large.
 
     Args:
         listed: The files that the Hub lists for a model.
@@ -110,7 +111,7 @@ def _chosen(name: str, listed: Sequence[Any], room: int) -> dict[str, str | None
 
 
 def _check(name: str, path: Path, checksum: str | None) -> None:
-    """Raise an error if a file is missing, or its checksum differs from that on the Hub."""
+    """Raise an error if a file is missing, or differs from `checksum`, its SHA-256 on the Hub, if there is one."""
     if not path.is_file():
         raise PassingError(f"{name}: {path.name} was not downloaded. Try again")
     if checksum is not None:
@@ -120,10 +121,10 @@ def _check(name: str, path: Path, checksum: str | None) -> None:
 
 
 def push(run: Path, name: str, *, private: bool = False, endpoint: str | None = None) -> str:
-    """Upload a run with its model card and return its address: as a Marian model if that is exact, else as a run
-    folder.
+    """Upload a run with its model card to the Hub and return its address.
 
-    The token is the one stored by `hf auth login`, or HF_TOKEN. Training and validation pairs are not uploaded.
+    It is uploaded as a Marian model if that can represent it exactly, else as a run folder; training and validation
+    pairs are not uploaded. The access token is the one stored by `hf auth login`, or HF_TOKEN.
     """
     if NAME.fullmatch(name) is None:
         raise SettingError(f"{name}: not the name of a model on the Hub: expected OWNER/NAME")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 """Names of activation functions in `config.json` of Marian models, and our name of each."""
 MUTED = -100.0
-"""Bias added to the logit of a token that must never be generated: its probability becomes zero in float32."""
+"""Bias added to the logit of a token that must never be generated: it multiplies its probability by about 4e-44."""
 LANGUAGE = re.compile(r"[\w@.+-]{1,40}")
 """Pattern of a language code in a tag of a model: `fra`, `cmn_Hans`."""
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
@@ -58,7 +58,7 @@ class SideVocabulary:
     """For each of our token ids, the id of the token, and so its row of the embedding matrix, in the other program."""
     muted: list[int]
     """Our ids of tokens that are never generated, because another of our ids stands for the same token of the other
-    program.
+    program, or because that has no such token.
     """
 
     @property
@@ -71,7 +71,13 @@ class SideVocabulary:
 def renumbered(
     where: Path, vocabulary: Mapping[str, int], size: int, pad: int, unknown: int, start: int, end: int
 ) -> SideVocabulary:
-    """Return a vocabulary in our order of ids: padding, unknown, begin and end first, then all others in order."""
+    """Return a vocabulary in our order of ids: padding, unknown, begin, end, then all other tokens by increasing id.
+
+    Args:
+        vocabulary: Ids of the other program by token.
+        size: Number of rows of its embedding matrix.
+        pad, unknown, start, end: Its ids of the special tokens, which may be equal.
+    """
     if not all(type(id) is int and 0 <= id < size for id in (*vocabulary.values(), pad, unknown, start, end)):
         raise RunError(f"{where}: an id is not a number from 0 to {size - 1:,}, the last row of the embeddings")
     bad = [token for token in vocabulary if len(token) > LONGEST_TOKEN or SURROGATE.search(token)]
@@ -93,7 +99,7 @@ def renumbered(
 
 
 def read(folder: Path) -> Foreign:
-    """Convert a folder; raise an error if it is damaged, or has features that our model does not support."""
+    """Convert the folder of a Marian model; raise an error if it is damaged, or has features that we do not support."""
     about = _read_json(folder / "config.json")
     said = folder / "generation_config.json"
     if said.exists():
@@ -145,10 +151,9 @@ SEARCH = {"num_beams", "length_penalty", "max_length", "max_new_tokens", *IDS, *
 
 
 def _without_bad_words(path: Path, about: Mapping[str, Any], target: SideVocabulary, weights: "Weights") -> list[str]:
-    """Give forbidden tokens (`bad_words_ids`) a probability of zero; return a note if sequences of tokens are
-    forbidden.
+    """Forbid single tokens of `bad_words_ids` by a negative bias; return a note if sequences of tokens are forbidden.
 
-    Padding is among them in every model, and our search never writes it.
+    Padding, which every model forbids, begin and end are left as they are: our search never outputs the first two.
     """
     import numpy as np
 
@@ -195,7 +200,7 @@ MUST_BE: dict[str, Any] = {
 
 
 def _model(path: Path, about: Mapping[str, Any]) -> Model:
-    """Return the model settings, except those of embeddings and output layer, which the weights decide."""
+    """Return the model settings, except those that the weights decide: tied embeddings, output bias and positions."""
     if about.get("model_type") != "marian":
         raise refuse(path, f"model_type is {shown(about.get('model_type'))}, not 'marian'")
     for key, value in MUST_BE.items():
@@ -220,7 +225,7 @@ def _model(path: Path, about: Mapping[str, Any]) -> Model:
 
 
 def checked(path: Path, *overlays: Overlay) -> Settings:
-    """Resolve settings from a file of another program; errors name this file."""
+    """Return resolved settings with values (`overlays`) from a file of another program, which errors name."""
     try:
         return config.resolve({"data": IMPORTED}, {"model": {"tie": "none"}}, *overlays)
     except SettingError as problem:
@@ -231,7 +236,7 @@ IMPORTED = {"source_tokenizer": "imported", "target_tokenizer": "imported", "sha
 
 
 def _sides(folder: Path, about: Mapping[str, Any]) -> tuple[SideVocabulary, SideVocabulary]:
-    """Return the vocabularies of source and target; the same object if they share one list of ids."""
+    """Return the vocabularies of source and target; the same object if there is no `target_vocab.json`."""
     vocabulary = _read_json(folder / "vocab.json")
     pad, end = about.get("pad_token_id"), about.get("eos_token_id")
     start = about.get("decoder_start_token_id", pad)
@@ -269,7 +274,7 @@ def tokenizers_of(folder: Path, source: SideVocabulary, target: SideVocabulary) 
 
 
 def tokenizer(path: Path, side: SideVocabulary, tags: tuple[str, ...] = ()) -> Imported:
-    """Return the tokenizer of one side, from the file of its SentencePiece model."""
+    """Return the tokenizer of one side, which knows these language tags, from the file of its SentencePiece model."""
     if not path.is_file() or path.stat().st_size > storage.MOST_TEXT:
         raise RunError(f"{path}: no such file, or far too large for a SentencePiece model")
     try:
@@ -313,7 +318,7 @@ OUTPUT = "lm_head.weight"
 
 
 class _Tables:
-    """Embeddings and output layer of a weight file, in which they may be stored under one or several names."""
+    """Embeddings and output layer of a weight file, in which tied ones may be stored under one or several names."""
 
     def __init__(self, path: Path, stored: "Weights", about: Mapping[str, Any], sizes: tuple[int, int]) -> None:
         self._path, self._stored = path, stored
@@ -332,7 +337,7 @@ class _Tables:
             self.output = self.read((rows["target"], width), OUTPUT)
 
     def read(self, shape: tuple[int, ...], *names: str) -> Any:
-        """Return the first weight of these names that the file has; raise an error if none has this shape."""
+        """Return the first of these weights that the file has; raise an error if it has none, or of another shape."""
         found = next((name for name in names if name in self._stored), None)
         if found is None:
             raise RunError(f"{self._path}: no weight {names[0]}. Copy the folder again")
@@ -384,7 +389,7 @@ def _converted(
 
 
 def _positions(path: Path, stored: "Weights", model: Model, weights: "Weights", order: Any) -> dict[str, Any]:
-    """Add position tables to the weights unless they are sinusoids; return the settings of positions.
+    """Add position tables to the weights unless the file has none or only sinusoids; return the settings of positions.
 
     Old files contain the sinusoids as well, rounded to 16 bits; ours are exact.
     """

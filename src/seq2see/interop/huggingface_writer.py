@@ -1,6 +1,4 @@
-"""Write runs as Hugging Face's Marian folders, exactly; raise an error that names the setting Marian does not
-support.
-"""
+"""Write runs exactly as Hugging Face's Marian folders; settings that Marian does not support raise an error."""
 
 import json
 import re
@@ -25,13 +23,13 @@ if TYPE_CHECKING:
     from seq2see.interop.names import Weights
 
 AT_ONCE = 50
-"""Number of sentences that `generate` of Hugging Face Transformers translates in one batch when the exported model is
-compared with the run.
+"""Maximum number of sentences that `generate` of Hugging Face Transformers translates in one batch when the exported
+model is compared with the run.
 """
 
 
 def obstacle(settings: Settings) -> str | None:
-    """Return the setting that Marian does not support; None if the model can be exported."""
+    """Return, as a text, the first setting that Marian does not support; None if the model can be exported."""
     model, data = settings.model, settings.data
     needed: list[tuple[str, Any, Any]] = [
         ("model.architecture", model.architecture, "transformer"),
@@ -49,7 +47,7 @@ def obstacle(settings: Settings) -> str | None:
 
 
 def tokenizer_obstacle(settings: Settings) -> str | None:
-    """Return the setting of a tokenizer that cannot be written as a SentencePiece model; None if all can."""
+    """Return, as a text, the first tokenizer setting that SentencePiece models cannot represent; None if they can."""
     for side in ("source", "target"):
         kind = getattr(settings.data, f"{side}_tokenizer")
         if kind not in ("unigram", "bpe", "characters", "imported"):
@@ -64,7 +62,7 @@ def check(run: Path, settings: Settings) -> None:
 
 
 def write(run: Path, folder: Path, precision: str) -> None:
-    """Write the folder; the weights are bit-identical to those of the run (rounded for float16)."""
+    """Write a run as a Marian folder; the weights are bit-identical to those of the run (rounded for float16)."""
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     check(run, settings)
     weights = bundle.read_arrays(run, settings, tokenizers)
@@ -143,7 +141,7 @@ def write_configuration(folder: Path, settings: Settings, tokenizers: Tokenizers
 
 
 def write_tokenizers(folder: Path, tokenizers: Tokenizers, settings: Settings) -> None:
-    """Write SentencePiece models, and the ids of their tokens."""
+    """Write SentencePiece models, the ids of their tokens, and `tokenizer_config.json`."""
     write_json(folder / "vocab.json", vocabulary(tokenizers.source))
     separate = tokenizers.target is not tokenizers.source and settings.model.tie != "all"
     if separate:
@@ -156,7 +154,7 @@ def write_tokenizers(folder: Path, tokenizers: Tokenizers, settings: Settings) -
 
 
 def vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the ids of tokens by SentencePiece spelling; tags are spelled as in Marian models."""
+    """Return the ids of tokens by SentencePiece spelling; language tags are spelled as in Marian models (`>>fra<<`)."""
     tags = {tag: f">>{tag[2:-1]}<<" for tag in tokenizer.tags if tag.startswith("<2")}
     spellings = [tags.get(each, each) for each in tokenizer.spellings()]
     if isinstance(tokenizer, Characters):
@@ -179,7 +177,7 @@ def write_json(path: Path, about: dict[str, Any]) -> None:
 
 
 def generate(folder: Path, settings: Settings, sources: Sequence[str]) -> list[Result]:
-    """Translate with `transformers` by greedy search."""
+    """Translate with `transformers` by greedy search, with the length limits of the run."""
     import warnings
 
     from transformers import MarianMTModel, MarianTokenizer

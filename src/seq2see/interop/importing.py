@@ -16,7 +16,7 @@ from seq2see.text.tags import tagged
 from seq2see.tokens.store import Tokenizers
 
 MOST_FILES = 100
-"""Number of entries of the imported folder, by name, among which files get their checksums recorded in the manifest."""
+"""Number of entries of the imported folder, sorted by name, of which the files get checksums in the manifest."""
 
 
 def import_model(
@@ -28,13 +28,14 @@ def import_model(
     revision: str | None = None,
     endpoint: str | None = None,
 ) -> Foreign:
-    """Make a run from the model in the folder `source`, or from the model of this name on the Hugging Face Hub.
+    """Make a run from the model in the folder `source`; if there is none, from the model of that name on the Hub.
 
     Args:
+        source: A folder, or the name of a model on the Hugging Face Hub (OWNER/NAME).
         valid: Pairs of its task: exports are compared on them, and fine-tuning uses them to measure forgetting.
         force: Replace an earlier run.
         revision: For a model on the Hub: a branch, a tag or a commit.
-        endpoint: Another address than that of the Hub.
+        endpoint: Address of a server that is used instead of the Hub.
     """
     run = Path(run)
     if not Path(source).is_dir() and hub.is_name(str(source)):
@@ -53,7 +54,7 @@ def import_model(
 
 
 def _check_place(source: Path, run: Path, force: bool) -> None:
-    """Raise an error if something would be overwritten, before anything is read."""
+    """Raise an error if `run` is a file, or a folder with contents that is not a run to be replaced (`force`)."""
     if run.exists() and not run.is_dir():
         raise RunError(f"{run}: is a file, expected the name of a new run folder")
     if run.exists() and not {path.name for path in run.iterdir()} <= storage.LEFT_OVER:
@@ -108,7 +109,7 @@ READERS: dict[str, Callable[[Path], Foreign]] = {
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files of a folder."""
+    """Return the SHA-256 of files by name, among the first `MOST_FILES` entries of a folder."""
     found = {}
     for path in sorted(folder.iterdir())[:MOST_FILES]:
         if path.is_file():

@@ -15,7 +15,7 @@ PER_LAYER = 16 + 26
 
 
 class _Slot(NamedTuple):
-    """One array of the list: its name in the tutorial, its axes, and the name of our weight that it becomes.
+    """One array of `get_weights()`: its name in the tutorial, its axes, and the name of our weight that it becomes.
 
     Axes: S and T vocabularies, D d_model, H all heads concatenated, F dff. Several slots with one name are stacked.
     """
@@ -31,7 +31,7 @@ def from_keras(
     dropout: float = 0.3,
     positions: Literal["alternating", "halves"] = "alternating",
 ) -> Transformer:
-    """Return a model like `tutorial-small` with the weights of the tutorial's `transformer(...)`.
+    """Return a Transformer, in evaluation mode, with the weights of the tutorial's `transformer(...)`.
 
     The number of layers, the widths and the vocabulary are read from the shapes of the arrays.
 
@@ -39,8 +39,8 @@ def from_keras(
         weights: the list of numpy arrays that `model.get_weights()` returns.
         heads: the tutorial's `num_heads`, which cannot be read from the shapes.
         dropout: used if the model is trained further; it has no effect otherwise.
-        positions: how the tutorial's `PositionalEncoding` orders its columns. "alternating": a sine, a cosine, a
-            sine, ... as in the paper. "halves": all sines, then all cosines (`tf.concat([sines, cosines], -1)`).
+        positions: how the tutorial's `PositionalEncoding` orders its columns. "alternating": a sine, a cosine, a sine,
+            ... as in the paper. "halves": all sines, then all cosines (`tf.concat([sines, cosines], -1)`).
     """
     arrays = [np.asarray(each) for each in weights]
     layers, rest = divmod(len(arrays) - 4, PER_LAYER)
@@ -119,7 +119,7 @@ def _norm(what: str, name: str) -> Iterator[_Slot]:
 
 
 def _sizes(arrays: list[np.ndarray], slots: list[_Slot]) -> dict[str, int]:
-    """Return the size of each axis, read from the embeddings and the first feed-forward layer."""
+    """Return the size of each axis (see `_Slot`), read from the embeddings and the first feed-forward layer."""
     sizes: dict[str, int] = {}
     for axes in ("SD", "TD", "DF"):
         place = next(number for number, slot in enumerate(slots) if slot.axes == axes)

@@ -42,7 +42,7 @@ MUST_BE = {
 
 
 def read(folder: Path) -> Foreign:
-    """Read a folder with one model; `source.spm` and `target.spm` are its SentencePiece models."""
+    """Convert a folder with one Marian model; `source.spm` and `target.spm` are its SentencePiece models."""
     path = _one(folder, "*.npz", "model")
     stored, text = _read_weights(path)
     about = flat_yaml(text)
@@ -79,7 +79,7 @@ def _vocabulary(folder: Path) -> Path:
 
 
 def _read_weights(path: Path) -> tuple["Weights", str]:
-    """Return the weights and the settings of a model. The archive is not unpacked to the disk."""
+    """Return the weights, and the settings as YAML text. The archive is not unpacked to the disk."""
     import numpy as np
 
     try:
@@ -105,7 +105,9 @@ LINE = re.compile(r"""^("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s#'"-][^:]*|[^\s:]+)
 
 
 def flat_yaml(text: str) -> dict[str, str]:
-    """Return the top-level `key: value` lines of Marian's YAML files; lists and nested values are left out."""
+    """Return the top-level `key: value` lines of Marian's YAML files; lists and nested values are left out, and the
+    value of their keys is empty.
+    """
     found = {}
     for line in text.splitlines():
         if match := LINE.match(line):
@@ -123,7 +125,7 @@ def _unquoted(text: str) -> str:
 
 
 def _side(path: Path, size: int) -> SideVocabulary:
-    """Return a vocabulary with one more row of zeros, for BEGIN and padding, which Marian does not have."""
+    """Read a vocabulary of `size` ids, and add the id `size` for BEGIN and padding, which Marian does not have."""
     if path.stat().st_size > storage.MOST_TEXT:
         raise RunError(f"{path}: far too large for a vocabulary")
     listed = flat_yaml(path.read_text(encoding="utf-8", errors="replace"))
@@ -137,7 +139,9 @@ def _side(path: Path, size: int) -> SideVocabulary:
 
 
 def _tables(path: Path, stored: "Weights", shared: bool, tied: bool) -> list["NDArray[np.float32]"]:
-    """Return the embeddings of source and target and the output layer, each with a row of zeros appended."""
+    """Return five tables: the embeddings of source and target as stored; the output layer and both embeddings with a
+    row of zeros appended, for the token that Marian does not have.
+    """
     import numpy as np
 
     wanted = ["Wemb", "Wemb"] if shared else ["encoder_Wemb", "decoder_Wemb"]
@@ -173,7 +177,7 @@ def _model(path: Path, about: Mapping[str, str], tie: str) -> Model:
 
 
 def waves(length: int, d_model: int) -> "NDArray[np.float32]":
-    """Return Marian's sinusoids, with wavelengths spread over d/2 - 1 steps: all sines, then all cosines."""
+    """Return Marian's positional encodings LD: sines, then cosines, with wavelengths spread over d/2 - 1 steps."""
     import numpy as np
 
     half = d_model // 2

@@ -1,4 +1,4 @@
-"""Names of weights in other programs, as one table for each layer of a Transformer, and the order of columns.
+"""Names of the weights of Transformer layers in other programs, and their order of columns.
 
 The sinusoids of Marian have all sines first and then all cosines; ours alternate. A Marian model becomes one of ours by
 reordering the columns of width d_model in every weight, which changes no bit of any number.
@@ -63,7 +63,7 @@ def _rows(model: Model) -> Iterator[tuple[str, int, Name, str]]:
 
 
 def huggingface(model: Model) -> dict[str, tuple[str, ...]]:
-    """Return, for each of our weights, the names of its parts in Hugging Face's Marian format."""
+    """Return, for each of our weights of layers, the names of its parts in Hugging Face's Marian format."""
     return {
         f"{side}.{number}.{name.ours}.{kind}": tuple(
             f"model.{side}.layers.{number}.{part}.{kind}" for part in name.huggingface
@@ -73,7 +73,7 @@ def huggingface(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def marian(model: Model) -> dict[str, tuple[str, ...]]:
-    """Return, for each of our weights, the names of its parts in Marian's own files."""
+    """Return, for each of our weights of layers, the names of its parts in Marian's own files."""
 
     def spelled(part: str, kind: str) -> str:
         if part.endswith("_ln"):
@@ -92,6 +92,7 @@ def gathered(names: Mapping[str, tuple[str, ...]], own: Shapes, read: Read, orde
     """Return our weights of the layers, joined from the parts that another program stores.
 
     Args:
+        names: The names of its parts there, for each of our weights.
         own: The shape of each of our weights.
         order: For each of our columns of width d_model, the index of the other program's column.
     """
@@ -118,7 +119,7 @@ def parted(names: Mapping[str, tuple[str, ...]], weights: "Weights", order: "Ord
 
 
 def reordered(name: str, weight: Any, order: "Order") -> Any:
-    """Reorder the axis of one of our weights that has width d_model."""
+    """Reorder the axis of one of our weights that stands for d_model; the bias of w_qkv and of w_1 has none."""
     layer, kind = name.rsplit(".", 1)
     if layer.endswith((".w_o", ".w_2", ".norm")):
         return weight[order]

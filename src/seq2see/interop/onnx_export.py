@@ -33,7 +33,7 @@ QUANTIZED = "_quantized"
 
 
 def write(run: Path, folder: Path, precision: str) -> None:
-    """Write graphs, configuration and tokenizers into the folder."""
+    """Write graphs, configuration and tokenizers of a run into the folder; unsupported settings raise an error."""
     import onnx
 
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
@@ -64,7 +64,7 @@ def write(run: Path, folder: Path, precision: str) -> None:
 
 
 def _quantize(path: Path, smaller: Path) -> None:
-    """Replace a model by one with int8 matrices; activations are quantized at run time."""
+    """Replace the model file `path` by `smaller`, with int8 matrices; activations are quantized at run time."""
     import logging
 
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -81,7 +81,9 @@ def _quantize(path: Path, smaller: Path) -> None:
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    """Write a tokenizer as a unigram model; that of characters has tokens of one letter each."""
+    """Write `tokenizer.json` with a unigram model, in which the tokens of a character tokenizer are single characters,
+    and `tokenizer_config.json`.
+    """
     steps: list[dict[str, Any]] = []
     reading: dict[str, Any] = {"type": "Fuse"}
     if not isinstance(tokenizer, Characters):
@@ -129,7 +131,7 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
 
 
 def _normalizers(tokenizer: Imported) -> list[dict[str, Any]]:
-    """Return the normalisation steps of an imported SentencePiece model: its table, and merging of spaces."""
+    """Return the normalisation steps of an imported SentencePiece model: its table, stripping, merging of spaces."""
     found: list[dict[str, Any]] = []
     if table := sentencepiece_models.table(tokenizer.sentencepiece_model):
         found.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode("ascii")})
@@ -174,7 +176,7 @@ class OnnxModel:
         self._outputs = [each.name for each in self._decoder.get_outputs()]
 
     def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        """Return the output ids for source ids that end with END."""
+        """Return the output ids without END, at most `limits` for each source; the source ids must end with END."""
         found: list[list[int]] = []
         for begin in range(0, len(sources), AT_ONCE):
             found += self._search(sources[begin : begin + AT_ONCE], limits[begin : begin + AT_ONCE])

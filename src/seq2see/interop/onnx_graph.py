@@ -1,7 +1,7 @@
 """A Transformer as ONNX graphs, built node by node from its weights, without complex numbers, which runtimes lack.
 
 Inputs and outputs have the names of Optimum and transformers.js: `encoder_model`, `decoder_model` for the first token,
-`decoder_with_past_model` for all others, and `decoder_model_merged`, which combines both.
+`decoder_with_past_model` for later tokens, and `decoder_model_merged`, which combines both.
 """
 
 import math
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OPSET, IR = 17, 8
 HIDDEN = -1e9
-"""Number that is added to the attention score of a masked position, so that its softmax weight is zero."""
+"""Number that is added to the attention score of a masked position, so that its softmax weight is 0."""
 KINDS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
 
 
@@ -30,7 +30,7 @@ class Graph:
         self._prefix = prefix
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node; return the name of its output, or a list of names."""
+        """Add a node; return the name of its output or, if `outputs` is above 1, a list of names."""
         from onnx import helper
 
         names = [f"{self._prefix}{len(self.nodes)}_{number}" for number in range(outputs)]
@@ -38,7 +38,7 @@ class Graph:
         return names[0] if outputs == 1 else names
 
     def constant(self, value: Any, dtype: str = "int64") -> str:
-        """Return the name of a constant; equal constants are stored once."""
+        """Return the name of a constant; equal constants of at most 8 numbers are stored once."""
         import numpy as np
 
         array = np.asarray(value, dtype)
@@ -64,9 +64,9 @@ class TransformerGraph:
     """Builds the graphs of one model.
 
     Args:
-        positions: Tables of positional encodings by side, LD; empty for rotary positions or none.
-        turns: With rotary positions, the angles LK whose sines and cosines are used.
-        fold: Write transposed copies of tied weights, which quantization needs.
+        positions: Tables of positional encodings by side, LD; empty for rotary positions.
+        turns: With rotary positions, the sines (even columns) and cosines (odd columns) of the angles, LK; else None.
+        fold: Write a transposed copy of an output layer that is tied to embeddings, which quantization needs.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TransformerGraph:
         self.d_value = model.d_value or self.d_key
 
     def build(self, kind: str) -> Any:
-        """Return one of the four models of `KINDS`."""
+        """Return one of the four ONNX models of `KINDS`."""
         from onnx import TensorProto, helper, numpy_helper
 
         self.graph = Graph()
@@ -185,7 +185,7 @@ class TransformerGraph:
             self.graph.nodes.append(helper.make_node("Identity", [tensor], [f"present.{number}.{side}.{part}"]))
 
     def _either(self, name: str, kept: str) -> tuple[str, str]:
-        """Return keys and values of the memory: computed in the first step, and taken from the cache in later steps."""
+        """Return keys and values of the encoder output, computed in the first step and cached for later ones."""
         from onnx import TensorProto, helper
 
         outer = self.graph
@@ -204,7 +204,9 @@ class TransformerGraph:
         return key, value
 
     def _embedded(self, side: str, ids: str, first: str) -> str:
-        """Return embeddings with positions; with rotary positions, store the angles that attention needs."""
+        """Return embeddings with positions from `first` on; with rotary positions, store the sines and cosines that
+        attention needs.
+        """
         g = self.graph
         table = f"{side}_embedding.tokens.weight"
         table = table if table in self.weights else "source_embedding.tokens.weight"
@@ -227,13 +229,13 @@ class TransformerGraph:
         return str(self.graph.op("Squeeze", one, self.graph.constant([0])))
 
     def _padding(self, mask: str) -> str:
-        """Return B11S: 0 for source tokens, `HIDDEN` for padding."""
+        """Return the padding mask B11S: 0 for source tokens, `HIDDEN` for padding."""
         g = self.graph
         kept = g.op("Unsqueeze", g.op("Cast", mask, to=1), g.constant([1, 2]))
         return str(g.op("Mul", g.op("Sub", g.constant(1, "float32"), kept), g.constant(HIDDEN, "float32")))
 
     def _causal(self) -> str:
-        """Return TM: `HIDDEN` for columns later than the row, else 0."""
+        """Return the mask TM of self-attention: `HIDDEN` for columns later than the row, else 0."""
         g = self.graph
         columns = g.op("Range", g.constant(0), self._scalar(self._last), g.constant(1))
         rows = g.op("Range", self._scalar(self._first), self._scalar(self._last), g.constant(1))
@@ -247,7 +249,7 @@ class TransformerGraph:
         return str(g.op("Add", g.op("MatMul", x, weight), bias))
 
     def _projected(self, name: str, x: str, which: str) -> list[str]:
-        """Return queries, keys or values (a part of "qkv") of the heads, BHLK."""
+        """Return those of queries, keys and values that `which` (a part of "qkv") names, BHLK each."""
         g, H = self.graph, self.model.heads
         widths = {"q": self.d_key, "k": self.d_key, "v": self.d_value}
         begins = {"q": 0, "k": H * self.d_key, "v": 2 * H * self.d_key}
@@ -260,7 +262,7 @@ class TransformerGraph:
         return found
 
     def _turned(self, x: str) -> str:
-        """Rotate each pair of columns by its angle (rotary positions), in real numbers."""
+        """Rotate each pair of columns by its angle, in real numbers; unchanged if positions are not rotary."""
         if self.turns is None:
             return x
         g = self.graph
