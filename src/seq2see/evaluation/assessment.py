@@ -2,8 +2,8 @@
 
 A model must be clearly better, by exact match or by chrF, than each of three trivial baselines: copying the source,
 always giving the most common target, and its own outputs assigned to other sources. The last one finds a model that
-writes good sentences whatever the source. If a baseline is always right, it is the task itself: copying is right where
-sources are to be copied.
+writes good sentences whatever the source. A baseline that is nearly always right (`SOLVED`) is the task itself, as
+copying is where sources are to be copied, and does not count unless all baselines are.
 """
 
 import math
@@ -29,11 +29,11 @@ computed.
 """
 SOLVED = 99.0
 """Exact match, in %, from which a baseline or a model is taken to have solved the task. Such a baseline is not compared
-with a model if others are left: no model could be clearly better.
+with a model if other baselines are left: no model could be clearly better.
 """
 FEW_PAIRS = 5000
 ENOUGH_STEPS = 1000
-"""Number of steps after which a model should have learned something, even if it has not seen any pair twice."""
+"""Number of training steps after which a model should have learned something, even if no pair was seen twice."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Frequencies:
     """The most frequent target among the training pairs, the output of a baseline without a model."""
     unigram_loss: float
     """Mean loss per token of the validation targets, in nats, if each token is predicted by its frequency in the
-    training targets.
+    training targets, where each token of the vocabulary counts once more.
     """
 
 
@@ -87,6 +87,7 @@ def assess(
 
     Args:
         scores: scores of the hypotheses, including those in `NAMES`.
+        hypotheses: the model's best translation of each of `sources`.
         rows: the rows of `metrics.jsonl`.
         pairs: number of training pairs.
     """
@@ -132,7 +133,11 @@ def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
 
 
 def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> str:
-    """Return a text that explains why a training was stopped by numbers that are not finite."""
+    """Return a text that explains why a training was stopped by numbers that are not finite.
+
+    Args:
+        lines: the training pairs each of which alone causes it, as text; empty if there are none.
+    """
     where = f"step {found.step:,}, a batch of {found.batch:,} pairs"
     which = f", {'; '.join(lines)} alone cause{'s' if len(lines) == 1 else ''} it" if lines else ""
     again = f", even at 1/{2**found.slowed} of the learning rate" if found.slowed else ""
@@ -172,7 +177,9 @@ def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 
 def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
-    """Return a text with the number of steps if they were too few to learn anything; None otherwise."""
+    """Return a text if the training is too short to be judged: during warm-up or the first epochs, or while the
+    validation loss still falls; None otherwise.
+    """
     validations, warmup = _validations(rows), settings.training.warmup_steps
     if not validations:
         return None  # metrics.jsonl is gone
@@ -187,7 +194,11 @@ def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | N
 
 
 def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> str:
-    """Return the likely reason why nothing was learnt although there was time; `loss` is the lowest validation loss."""
+    """Return the likely reason why nothing was learned in a training that was long enough.
+
+    Args:
+        loss: the lowest training loss, or the validation loss of the kept model if that is lower.
+    """
     if not loss < 0.98 * known.unigram_loss:
         guess = f"the loss never fell below {known.unigram_loss:.2f}, that of guessing by frequency"
         return f"{guess}: {_lower_rate(settings)}"
@@ -196,7 +207,10 @@ def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> s
 
 
 def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
-    """Return a finding about strong overfitting: the best model came early, then validation loss rose."""
+    """Return findings about strong overfitting, if the kept model is from the first tenth of the steps, or the first
+    validation, and the validation loss then rose by more than a tenth while the training loss fell; otherwise an empty
+    list.
+    """
     validations, trainings = _validations(rows), _trainings(rows)
     kept = [row["step"] for row in rows if "validation" in row and row["best"]]
     training = settings.training

@@ -64,19 +64,22 @@ class Difference:
     the interval excludes 0.
     """
     verdict: Verdict
-    """Whether our system is better; "too few runs" if the number of runs does not allow an answer."""
+    """Whether our system is better; "too few runs" or "too few pairs" (see `FEWEST`) if these allow no answer."""
     models: Verdict | None
     """Whether these particular trained models, not systems with other seeds, are better on text of this kind; None
     unless a side has only one run.
     """
     detectable: float | None
     """The true difference, of the systems or of the models, that such a comparison finds with a probability of 80 %;
-    None if it cannot find any.
+    None if there are too few runs or pairs to find any.
     """
 
 
 def compare(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
-    """Compare two sides, each with one or several runs of one system, scored on the same pairs by the same metrics."""
+    """Compare two sides, each with one or several runs of one system, scored on the same pairs by the same metrics.
+
+    By `paired_bootstrap` if a side has only one run, otherwise by `compare_systems`.
+    """
     if min(len(ours), len(theirs)) == 1:
         return paired_bootstrap(ours, theirs)
     return compare_systems(ours, theirs)
@@ -106,7 +109,7 @@ def explain(ours: int, theirs: int) -> str:
 
 
 def enough_runs(ours: int, theirs: int) -> bool:
-    """Return whether these numbers of runs allow a verdict: p can reach 5 %, and each side has a variance."""
+    """Return whether these numbers of runs allow a verdict: each side has at least two, and p can be as low as 5 %."""
     return min(ours, theirs) > 1 and smallest_p(ours, theirs) <= LEVEL
 
 
@@ -234,6 +237,7 @@ def permutation_test(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, fl
     an assignment of runs to sides is then `difference - d * share`, where `share` is the share of our own runs among
     those assigned to our side, minus their share among those assigned to the other side. While d moves away from the
     actual difference, each assignment is at least as extreme as the actual one up to a bound that is solved for here.
+    The extents are infinite if there are too few runs for p to reach 5 %.
     """
     runs_K = np.concatenate([ours_K, theirs_K])
     is_ours_AK = _assignments(len(ours_K), len(theirs_K))
@@ -255,7 +259,7 @@ def permutation_test(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, fl
 
 
 def _assignments(ours: int, theirs: int) -> NDArray[np.bool_]:
-    """Return masks of the runs on our side: the actual assignment, then all others, or many random ones."""
+    """Return masks of the runs on our side: the actual assignment first, then all others, or many random ones."""
     runs = ours + theirs
     if math.comb(runs, ours) <= MOST_ASSIGNMENTS:
         chosen_AO = np.array([*itertools.combinations(range(runs), ours)])
@@ -280,7 +284,7 @@ class _Student:
         slices = np.cos(middle) ** (self.freedom - 1)
         tail = np.append(np.cumsum(slices[::-1])[::-1], 0.0)
         self.upper = tail / tail[0] / 2
-        """Probability of a larger t, at each angle."""
+        """Probability that t is larger than at each of `angles`."""
 
     def p(self, t: float) -> float:
         """Return the two-sided p-value of a value of t."""

@@ -61,7 +61,7 @@ class ExpectedQuality(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    """One point of a reliability curve: translations of similar confidence."""
+    """One point of a reliability curve: mean predicted and observed quality of translations of similar confidence."""
 
     predicted: float
     observed: float
@@ -80,8 +80,8 @@ class Calibration:
     weak_below: float
     pairs: int
     error_before: float
-    """Mean difference between the model's own probability and the quality, over the points of a reliability curve
-    (expected calibration error).
+    """Mean absolute difference between the model's own probability (for chrF, of a token on average) and the quality,
+    over the points of a reliability curve (expected calibration error).
     """
     error_after: float
     """Expected calibration error of the confidence, cross-validated: each pair is judged by a function fitted without
@@ -106,12 +106,12 @@ class Calibration:
 def fit(
     measures: Measure, logs: Sequence[float], lengths: Sequence[int], qualities: Sequence[float]
 ) -> Calibration | None:
-    """Fit the confidence of translations; return None if there are too few of them.
+    """Fit the confidence of translations; return None if there are too few.
 
     Args:
         logs: The log-probability of each translation.
         lengths: The number of its tokens, including the end token.
-        qualities: From 0 to 1: whether it is right, or its chrF / 100.
+        qualities: 0 to 1, as `measures` says: right or not, or chrF / 100.
     """
     if len(logs) < FEWEST:
         return None
@@ -165,7 +165,7 @@ def from_json(kept: Any) -> Calibration | None:
 
 
 def reliability(predicted_N: Floats, quality_N: Floats) -> list[CurvePoint]:
-    """Return the reliability curve: translations sorted by their predicted quality, in bins of equal size."""
+    """Return the reliability curve: translations sorted by their predicted quality, in bins of about equal size."""
     bins = max(1, min(MOST_BINS, len(predicted_N) // IN_A_BIN))
     order = np.argsort(predicted_N, kind="stable")
     return [
@@ -175,19 +175,21 @@ def reliability(predicted_N: Floats, quality_N: Floats) -> list[CurvePoint]:
 
 
 def calibration_error(curve: Sequence[CurvePoint]) -> float:
-    """Return the mean difference between predicted and observed quality (expected calibration error)."""
+    """Return the mean absolute difference of predicted and observed quality (expected calibration error)."""
     total = sum(point.translations for point in curve)
     return sum(point.translations * abs(point.predicted - point.observed) for point in curve) / total
 
 
 def _own(measures: Measure, log_N: Floats, length_N: Floats) -> Floats:
-    """Return the model's own probability of the whole translation or, for chrF, its geometric mean per token."""
+    """Return the model's own probability of each whole translation or, for chrF, its geometric mean per token."""
     own_N: Floats = np.exp(log_N if measures == "exact" else log_N / length_N)
     return own_N
 
 
 def _features(measures: Measure, log_N: Floats, length_N: Floats) -> Floats:
-    """Return N2: the logit of the model's own probability, and the logarithm of the length."""
+    """Return two features of each translation: the logit of its probability by `_own`, and the logarithm of its
+    length.
+    """
     log_p_N = log_N if measures == "exact" else log_N / length_N
     logit_N = log_p_N - np.log(np.maximum(-np.expm1(np.minimum(log_p_N, 0)), 1e-9))
     return np.stack([np.clip(logit_N, -50, 50), np.log(length_N)], -1)
@@ -203,7 +205,8 @@ def _fit(features_NF: Floats, quality_N: Floats) -> Floats:
     """Return intercept and slopes of a logistic regression with shares as targets.
 
     One right and one wrong translation with average features are added; if all translations are right, they keep the
-    confidence below 1 (Laplace). If a higher probability would lower the confidence, its slope is set to 0.
+    confidence below 1 (Laplace). If a higher probability would lower the confidence, its slope is set to 0, and the
+    rest is fitted again.
     """
     mean_F, deviation_F = features_NF.mean(0), np.maximum(features_NF.std(0), 1e-6)
     scaled_NF = np.concatenate([(features_NF - mean_F) / deviation_F, np.zeros((2, features_NF.shape[1]))])

@@ -61,10 +61,12 @@ def measured(
     unit: Unit,
     n_best: int,
 ) -> Evaluation:
-    """Return the scores of translations, signed with how they were searched.
+    """Return the scores of translations, with engine and beam width in their signatures.
 
     Args:
         searched: name of the engine, and beam width.
+        tokenize: the tokenizer of BLEU, as in `metrics.score`.
+        unit: what the error rate counts, as in `metrics.score`.
         n_best: if above 1, also score whether a reference is among this many hypotheses.
     """
     engine, beam = searched
@@ -78,5 +80,5 @@ def measured(
 
 
 def error_unit(settings: Settings) -> Unit:
-    """Return what the error rate counts: characters if the target tokenizer splits them, else words between spaces."""
+    """Return what the error rate counts: characters if the target tokenizer splits texts into them, else words."""
     return "characters" if KINDS[settings.data.target_tokenizer].counts_characters else "symbols"

@@ -125,14 +125,15 @@ def score(
 def one(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit = "symbols") -> float:
     """Return one score of best hypotheses, for validation; 0 if it does not apply.
 
-    `check_metric` refuses such a metric before a training; a training that began without this check uses the loss.
+    `check_metric` refuses such a metric before a training; in a training that began without this check, all scores are
+    then equal, and the loss decides.
     """
     scores = score([[text] for text in hypotheses], references, names=[metric], unit=unit)
     return 0.0 if metric in scores.inapplicable else scores[metric].value
 
 
 def check_metric(metric: str, references: Sequence[Sequence[str]]) -> None:
-    """Raise an error if the best model is to be chosen by a score that does not apply to these references."""
+    """Raise an error if the best model is to be chosen by BLEU, and BLEU does not apply to these references."""
     if metric == "bleu" and (reason := why_not_bleu(references)):
         raise SettingError(
             f"training.metric = 'bleu' does not apply: {reason}. Choose another: --metric exact, chrf or error_rate"
@@ -162,7 +163,10 @@ def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
 
 
 def check_tokenizer(tokenize: str) -> None:
-    """Raise an error if BLEU does not have a tokenizer; called before the translation, which may take an hour."""
+    """Raise an error if `tokenize` is no tokenizer for BLEU, or its library is not installed.
+
+    It is called before the translation, which may take an hour.
+    """
     if tokenize not in TOKENIZERS:
         raise SettingError(f"tokenize = {tokenize!r}: unknown. {nearest(tokenize, TOKENIZERS)}")
     if tokenize == "auto":
@@ -232,8 +236,8 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
 
 
 def ratio(name: str, computed: str, counts: list[list[float]]) -> Score:
-    """Return a score that is the ratio of two sums in %, with a signature like sacreBLEU's:
-    `refs:any|version:0.1.0`.
+    """Return a score that is the ratio, in %, of the sums of two counts per item; its signature is `computed` and the
+    version, as in `refs:any|version:0.1.0`.
     """
     return Score(name, _percent(_sums(counts)), f"{computed}|version:{__version__}", counts, _percent)
 

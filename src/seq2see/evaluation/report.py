@@ -34,7 +34,7 @@ class ScoredSet(NamedTuple):
 
 
 class Interactive(NamedTuple):
-    """A part of the page that has a script of its own; nothing in it is escaped."""
+    """A part of the page with its own style and script; nothing in it is escaped."""
 
     html: str
     style: str
@@ -60,16 +60,16 @@ def write(
     Args:
         path: the file, overwritten.
         title: the run's name.
-        facts: what stands in the header: pairs, parameters, time, device.
-        settings: the resolved tree, section by section.
+        facts: names and values for the header, such as pairs, parameters, time and device.
+        settings: all settings of the run, by section and name.
         scores: those on the validation set.
         samples: (source, reference, translation); a translation equal to its reference is marked as right.
-        curves_svg: inline SVG from our own pictures: the only argument that is not escaped.
+        curves_svg: inline SVG from our own pictures, not escaped.
         data: the summary of the corpus: pairs kept, dropped and why, lengths.
         findings: what is wrong with the model.
         reliability: how the confidence was calibrated, and inline SVG from our own pictures, not escaped either: the
             reliability curve of the model's own probability, and that of the confidence.
-        attention: the attention during training, if it was recorded.
+        attention: the attention during training, if it was recorded; not escaped either.
     """
     body = _templates().get_template("report.html")
     text = body.render(
@@ -101,7 +101,8 @@ def sample(count: int, most: int) -> list[int]:
 def add_scores(path: Path, scored: ScoredSet) -> bool:
     """Add the scores on another set to a report, replacing earlier ones on a set of the same name.
 
-    Return whether that was possible: not every run has a report, and those of release 0.1.0 have no place for it.
+    Return whether that was possible: not every run has a report, and those of release 0.1.0 have no mark where to add
+    it.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -120,7 +121,7 @@ def add_scores(path: Path, scored: ScoredSet) -> bool:
 def page(title: str, style: str, body: str, script: str = "") -> str:
     """Return a whole HTML page around `body`, which is not escaped; `style` is added to the style of all reports.
 
-    The browser runs this very `script`, which it knows by its hash, and no other.
+    Its content security policy allows the browser to run `script`, by its hash, and no other script.
     """
     templates = _templates()
     shared = templates.loader.get_source(templates, "report.css")[0]  # type: ignore[union-attr]

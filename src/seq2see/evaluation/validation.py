@@ -23,7 +23,9 @@ from seq2see.tokens.store import Int64s, Store
 from seq2see.training import loop
 
 AT_ONCE = 1024
-"""Number of tokens in one forward pass of `losses`, which holds the logits of all of them in memory."""
+"""Maximum number of source and target tokens in one forward pass of `losses`, which holds the logits of all targets in
+memory; a pair with more has a pass of its own.
+"""
 UNKNOWN_LOSS = math.log(sys.maxunicode)
 """Loss in nats that is added for each unknown target token: that of choosing its character among all Unicode code
 points with equal probability.
@@ -40,10 +42,11 @@ between two validations; and the number of pairs that are translated even if the
 
 
 def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
-    """Return the mean loss per token without label smoothing, and the metric of the settings by greedy search.
+    """Return the mean loss per token, without label smoothing, and the metric of the settings, by greedy search.
 
     Args:
-        store: the pairs as tokens, without those that are too long.
+        store: the pairs for the loss, as tokens, without those that are too long.
+        pairs: the pairs to be translated for the metric; unused if the metric is the loss.
         unit: what an error rate counts.
     """
     return scores(used, pairs, unit, [measure(used, store, pairs)])
@@ -66,7 +69,7 @@ def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[
 
 @torch.inference_mode()
 def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world: int = 1) -> Measured:
-    """Measure the share of the pairs that belongs to one of `world` processes, in smaller batches if memory is low."""
+    """Return loss and translations of the share of process `rank` of `world`; in smaller batches if memory runs out."""
     at_once = machine.micro_tokens(next(used.model.parameters()).device)
     batches = [indices for indices, _ in Batches(store, at_once, len(store), seed=0).one_epoch()]
     summed_loss = partial(_summed_loss, used.model, store, batches[rank::world])
@@ -89,7 +92,8 @@ def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world:
 def losses(model: Seq2Seq, store: Store) -> list[float]:
     """Return the loss of each pair in nats, summed over the tokens of its target.
 
-    An unknown token counts as one of all characters: tokenizers that spell every text can be compared with others.
+    `UNKNOWN_LOSS` is added for each unknown token, so that tokenizers with unknown tokens can be compared with others
+    that can write every text.
     """
     device = next(model.parameters()).device
     found = np.zeros(len(store))
@@ -119,7 +123,7 @@ def _dealt(pairs: list[Pair], world: int) -> list[list[int]]:
 
 
 def _summed_loss(model: Seq2Seq, store: Store, batches: list[Int64s], tokens: int) -> tuple[float, int]:
-    """Return the summed loss and the number of target tokens, computed for at most `tokens` tokens at a time."""
+    """Return the summed loss, without label smoothing, and the number of target tokens; `tokens` limits a batch."""
     device = next(model.parameters()).device
     total, count = 0.0, 0
     for indices in batches:
