@@ -1,8 +1,8 @@
-"""Batches of packed tokens: filled up to a token budget, shuffled, resumable, split over machines.
+"""Batches of packed tokens: filled up to a token budget, shuffled, resumable, split over processes.
 
-The settings of the corpus alone decide which pairs make an update, the *effective batch* (`Batches`); `split` then
-divides it into micro-batches that fit a machine. No data here grows with the corpus: the shuffled order is computed by
-a function, `shuffled`.
+The corpus and the settings alone decide which pairs make an update, the *effective batch* (`Batches`); `split` then
+divides it into micro-batches that fit into the memory of a machine. No data here grows with the corpus: the shuffled
+order is computed by a function, `shuffled`.
 """
 
 import math
@@ -34,7 +34,9 @@ class Batch:
     target_N: Tensor
     target_offsets: Tensor
     links_N: Tensor | None = None
-    """For each row of `inputs_N`, the position in the source of the token that this input translates; -1 for none."""
+    """For each decoder input (row of `inputs_N`), the position in its source of the token that it translates; -1 for
+    none.
+    """
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -60,7 +62,7 @@ class Batch:
         return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets), links_N)
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """Return (source_BS, target_BT), padded, for a model that needs rectangles."""
+        """Return (source_BS, target_BT), padded, for a model that needs a rectangular tensor."""
         return rectangle(self.source_N, self.source_offsets), rectangle(self.target_N, self.target_offsets)
 
     def to(self, device: torch.device | str) -> "Batch":
@@ -83,7 +85,7 @@ def rectangle(tokens_N: Tensor, offsets: Tensor) -> Tensor:
 
 
 def make_batch(store: Store, indices: Int64s, links: bool = False) -> Batch:
-    """Return a batch of the pairs `indices` of a store, in that order; `links` adds `links_N`."""
+    """Return a batch of the pairs with these indices in a store, in that order; `links` adds the word alignment."""
     source_N, source_offsets, target_N, target_offsets = (torch.from_numpy(array) for array in store.gather(indices))
     # A token is read one row after the row that predicts it. An END, which comes from nowhere, is read by none.
     links_N = torch.from_numpy(np.roll(store.links(indices), 1)) if links else None
@@ -92,7 +94,9 @@ def make_batch(store: Store, indices: Int64s, links: bool = False) -> Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """Position of the next batch in the sequence of batches; `asdict` gives its JSON form."""
+    """Position of the next batch in a training: its epoch, the window in the epoch, and the batch in the window (see
+    `Batches`), each counted from 0.
+    """
 
     epoch: int = 0
     window: int = 0
@@ -101,13 +105,13 @@ class Position:
 
 @dataclass(frozen=True)
 class Batches:
-    """The plan of a training run: an endless sequence of effective batches; each epoch has every pair once, shuffled
-    anew.
+    """The endless sequence of effective batches of a training; each epoch has every pair once, shuffled anew.
 
     An epoch is a shuffled order of all pairs. A window is `window_pairs` consecutive pairs of it: these are sorted by
-    length and cut at `batch_tokens` (source and target together), so that a batch holds pairs of similar length; then
-    the batches are shuffled. Only the last batch of a window may be small; a pair above the budget is a batch alone.
-    Everything is determined by (seed, epoch, window): to start at any position, only its window is planned.
+    length and cut into batches of at most `batch_tokens` tokens (source and target together), so that a batch holds
+    pairs of similar length; then the batches are shuffled. The last batch that is cut may be small; a pair with more
+    than `batch_tokens` tokens is a batch alone. Everything is determined by (seed, epoch, window): to start at any
+    position, only its window is computed.
     """
 
     store: Store
@@ -117,7 +121,7 @@ class Batches:
     position: Position = Position()
 
     def __iter__(self) -> Iterator[tuple[Int64s, Position]]:
-        """Yield the indices of each effective batch, and the position after it, from which a new plan resumes."""
+        """Yield the indices of the pairs of each effective batch, and the position after it, at which to resume."""
         at = self.position
         windows = math.ceil(len(self.store) / self.window_pairs)
         while True:
@@ -129,14 +133,14 @@ class Batches:
             at = following
 
     def one_epoch(self) -> Iterator[tuple[Int64s, Position]]:
-        """Yield effective batches as `__iter__` does, up to the end of the epoch that `position` is in."""
+        """Yield effective batches and positions as `__iter__` does, up to the end of the epoch of `position`."""
         for indices, after in self:
             yield indices, after
             if after.epoch != self.position.epoch:
                 return
 
     def window(self, epoch: int, window: int) -> list[Int64s]:
-        """Return the batches of one window."""
+        """Return the batches of one window, as indices of pairs, in shuffled order."""
         pairs = len(self.store)
         start = window * self.window_pairs
         places = np.arange(start, min(start + self.window_pairs, pairs))
@@ -150,7 +154,10 @@ class Batches:
 
 
 def _cut(lengths: Int64s, budget: int) -> list[int]:
-    """Return the end indices of groups of at most `budget` tokens; a longer sequence is a group of its own."""
+    """Divide consecutive sequences into groups of at most `budget` tokens, and return the end index of each group.
+
+    A longer sequence is a group of its own.
+    """
     totals = lengths.cumsum()
     ends: list[int] = []
     start = before = 0
@@ -164,13 +171,15 @@ def _cut(lengths: Int64s, budget: int) -> list[int]:
 def split(indices: Int64s, lengths: Int64s, micro_tokens: int, rank: int = 0, world: int = 1) -> list[Int64s]:
     """Return the part of an effective batch for one rank, in micro-batches of at most `micro_tokens` tokens.
 
-    The batch, sorted by length, is cut into k micro-batches of about equal tokens; k is the smallest multiple of
-    `world` that keeps the limit, or the number of pairs where that is smaller. Rank r takes micro-batches r, r + world,
-    ...: all ranks get as many forward passes of about the same size, and together every pair once. A pair above the
-    limit is alone in its micro-batch. With fewer pairs than ranks, some ranks get an empty list.
+    The batch, which `Batches` has sorted by length, is cut into k micro-batches with about the same number of tokens; k
+    is the smallest multiple of `world` that keeps the limit, or the number of pairs if that is smaller. Rank r takes
+    micro-batches r, r + world, ...: all ranks get as many forward passes of about the same size, and together every
+    pair once. A pair above the limit is alone in its micro-batch. With fewer pairs than ranks, some ranks get an empty
+    list.
 
     Args:
-        lengths: source and target tokens of each of `indices`.
+        lengths: Number of source and target tokens of each pair of `indices`.
+        world: Number of ranks.
     """
     pairs, totals = len(indices), lengths.cumsum()
     pieces = min(world * math.ceil(totals[-1] / (micro_tokens * world)), pairs)
@@ -189,7 +198,9 @@ ROUNDS: Final = 8
 
 
 def shuffled(places: Int64s, count: int, key: tuple[int, ...]) -> Int64s:
-    """Return the elements `places` of a shuffled `range(count)`, computed without a list of `count` numbers.
+    """Return the elements at the indices `places` of a shuffled `range(count)`, without a list of `count` numbers.
+
+    `key` seeds the order.
 
     A Feistel network (the construction of block ciphers; Luby and Rackoff 1988): a number of 2h bits is two halves, and
     each round replaces (left, right) by (right, left XOR f(right)), which can be undone whatever f is, so that the

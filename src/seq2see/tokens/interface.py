@@ -16,8 +16,8 @@ Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Pattern of a lone surrogate, which is not a character and cannot be written as UTF-8."""
 LONGEST_TOKEN: Final = 100_000
-"""Maximum number of characters of a token in the file of a tokenizer; a file with a longer one is refused. It is far
-more than a word between spaces has.
+"""Maximum number of characters of a token in the file of a tokenizer; a file with a longer one is refused. Words
+between spaces are far shorter.
 """
 
 
@@ -28,7 +28,11 @@ few.
 
 
 def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
-    """Call `unicodedata.normalize` in linear time: it sorts marks in time that is quadratic in their number."""
+    """Return the Unicode normal form of a text in linear time.
+
+    `unicodedata.normalize` alone sorts consecutive combining marks in time that is quadratic in their number, so a text
+    with more than `MOST_MARKS` of them is divided there and normalised in parts.
+    """
     if len(text) <= MOST_MARKS or text.isascii():
         return unicodedata.normalize(form, text)
     pieces: list[str] = []
@@ -42,12 +46,12 @@ def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
 
 
 class TokenizerSetup(NamedTuple):
-    """Properties that tokenizers of every kind have."""
+    """The properties that are given when a tokenizer of any kind is made."""
 
     kind: TokenizerKind
     normalization: Normalization
     tags: tuple[str, ...]
-    """Tags such as `<2de>`, which are tokens only at the start of a text; see `text.tags`."""
+    """Language tags such as `<2de>`, which are tokens only at the start of a text; see `text.tags`."""
     words: TagWords = NO_TAGS
     """Tags that the texts of the corpus themselves contain as words, at their beginning or end."""
 
@@ -61,15 +65,15 @@ class Tokenizer(ABC):
     whole_words = False
     """Whether each token is a word between spaces."""
     cuts_characters_alone = False
-    """Whether each character is tokenised without regard to its neighbours."""
+    """Whether a character always has the same tokens, whatever its neighbours are."""
     syllables_per_letter = 1
-    """Factor of the number of Korean letters in `scripts`. It is above 1 if the tokens are jamo: a vocabulary has far
-    fewer of these than of syllables, and Korean would seem to be rare in it.
+    """Factor by which `scripts` multiplies the number of Korean letters. It is above 1 if the tokens are jamo: there
+    are far fewer of these than of syllables, so that Korean would seem to be rare in the vocabulary.
     """
     version = 1
     """Version of the format in which `save` writes this kind of tokenizer."""
     counts_characters = False
-    """Whether error rates of outputs count characters; else they count words between spaces."""
+    """Whether error rates of outputs in this vocabulary count characters; otherwise they count words between spaces."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -77,7 +81,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, without BEGIN and END. A tag at the start is one token."""
+        """Return the ids of each text, without BEGIN and END. A language tag at the start is one token."""
 
     @abstractmethod
     def can_write(self, text: str) -> bool:
@@ -85,15 +89,16 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _parts(self, text: str) -> Iterable[str]:
-        """Return the parts that `familiar` counts: characters without spaces and tags, or symbols between spaces."""
+        """Return the parts of a text, without tags, that `familiar` counts: its words if `whole_words`, else its
+        characters except spaces.
+        """
 
     def familiar(self, text: str) -> float:
-        """Return the share of a text, without spaces and tags, that was seen in training, from 0 to 1; 1 for an empty
-        text.
+        """Return the share of the characters of a text, without spaces and tags, that are familiar, from 0 to 1.
 
-        A character is familiar if it has a token; in tokenizers of symbols, the whole symbol must have one. Besides, a
-        letter must belong to a script that is frequent in the vocabulary: a few names in Latin letters do not teach
-        English.
+        A character is familiar if it has a token; if `whole_words`, the word around it must have one. Besides, a letter
+        must belong to a script that is frequent in the vocabulary: a few names in Latin letters do not teach English.
+        The share of an empty text is 1.
         """
         return self.familiar_shares([text])[0]
 
@@ -112,18 +117,18 @@ class Tokenizer(ABC):
         return shares
 
     def unknown(self, text: str) -> list[str]:
-        """Return the characters, or symbols between spaces, that have no token, each once, in their order."""
+        """Return the characters (if `whole_words`, the words) of a text that have no token, each once, in order."""
         parts = list(dict.fromkeys(self._parts(text)))
         return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
 
     def _in_scripts(self, part: str) -> bool:
-        """Return whether all letters belong to the frequent scripts of the vocabulary (`scripts`)."""
+        """Return whether all letters of `part` belong to the frequent scripts of the vocabulary (`scripts`)."""
         return all(_script(letter) in self.scripts for letter in part if letter.isalpha())
 
     @functools.cached_property
     def scripts(self) -> list[str]:
-        """Return the frequent scripts of the vocabulary, most letters first: those with at least a tenth of an equal
-        share.
+        """Return the frequent scripts of the vocabulary, most letters first: those with at least a tenth of the mean
+        number of letters of its scripts.
         """
         words = (spelling for spelling in self.spellings() if not _MARKED.fullmatch(spelling))
         counts = Counter(_script(letter) for word in words for letter in word if letter.isalpha())
@@ -141,33 +146,36 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text without recognising tags, which `encode` has removed."""
+        """Return the ids of each text without looking for language tags, which `encode` has removed."""
 
     @abstractmethod
     def _tag_id(self, tag: str) -> int:
-        """Return the id of one of the tags."""
+        """Return the id of one of the language tags (`tags`)."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`: padding, BEGIN and END are left out, and an unknown token becomes a mark."""
+        """Return the text of `ids`: padding, BEGIN and END are left out, and an unknown token becomes `⁇`."""
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return a label for each id, for display: a space is shown as `▁`, a byte as `xE3`."""
+        """Return a label for each id, for display: a space is shown as `▁`, a byte outside of ASCII as `xE3`."""
 
     @classmethod
     @abstractmethod
     def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> "Tokenizer":
-        """Learn a vocabulary of at most `vocabulary` tokens from normalised texts; `pattern` is for one kind only."""
+        """Return a tokenizer with a vocabulary learned from normalised texts; see `tokenizers.train` for its size.
+
+        `pattern` is for the kind "pattern" only.
+        """
 
     @classmethod
     @abstractmethod
     def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Tokenizer":
-        """Return the tokenizer from a saved `_state`; any exception means that the file is damaged."""
+        """Return the tokenizer from the contents of its file; any exception means that the file is damaged."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
-        """Return the fields that `save` writes besides kind, normalisation and tags."""
+        """Return the fields that `save` writes besides version, kind, normalisation and language tags."""
 
     @abstractmethod
     def save(self, path: Path) -> None:
@@ -175,7 +183,7 @@ class Tokenizer(ABC):
 
 
 _MARKED = re.compile("<.+>")
-"""Pattern of special tokens, tags and byte tokens in a vocabulary."""
+"""Pattern of special tokens, language tags and byte tokens in a vocabulary: any spelling in angle brackets."""
 
 
 def _script(letter: str) -> str:

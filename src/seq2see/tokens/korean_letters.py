@@ -3,7 +3,7 @@
 import re
 
 ESCAPE = "\ufdd0"
-"""A code point that Unicode reserves for internal use; it marks jamo that stand alone in the text."""
+"""A code point that Unicode reserves for internal use; `decompose` puts it before jamo that stand alone in a text."""
 
 # A Korean syllable is a block of two or three letters, and its code point enumerates their combinations: 19 initial
 # consonants, 21 vowels, and no final consonant or one of 27. Jamo that stand alone in a text, and the escape itself,
@@ -15,7 +15,10 @@ _BLOCK = re.compile(f"{LOOSE.pattern}|([{_LEADS}])([{_VOWELS}])([{_TAILS}]?)")
 
 
 def decompose(text: str) -> list[str]:
-    """Return the characters of a text, with Korean syllables split into letters."""
+    """Return the characters of a text, with Korean syllables split into letters (jamo).
+
+    A jamo that stands alone in the text is returned after `ESCAPE`, as one string, and so is `ESCAPE` itself.
+    """
     letters: list[str] = []
     for character in text:
         place = ord(character) - 0xAC00
@@ -31,7 +34,7 @@ def decompose(text: str) -> list[str]:
 
 
 def compose(text: str) -> str:
-    """Return a text with letters joined to Korean syllables (the inverse of `decompose`)."""
+    """Return a text with jamo joined to Korean syllables: the inverse of `"".join(decompose(text))`."""
     return _BLOCK.sub(lambda found: found[1] or _block(found[2], found[3], found[4]), text)
 
 

@@ -1,4 +1,4 @@
-"""Find the tokens of a phrase within an output, tokens that continue a word, and the starts of words."""
+"""Find the tokens of a phrase within a text, tokens that continue a word, the starts of words, and inflections."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,11 +10,15 @@ from seq2see.tokens import spans
 from seq2see.tokens.interface import Tokenizer
 
 MOST_CUTS: Final = 100
-"""Maximum number of positions that `word_starts` returns; further words of the output are not considered."""
+"""Maximum number of positions that `word_starts` returns; further words of the text are left out."""
 
 
 def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
-    """Return the tokenisations of a form after another word: after a space and, in scripts without spaces, directly."""
+    """Return the ids of a word or phrase as it is tokenised within a text: after a space and, if its script has no
+    spaces, also directly after another character.
+
+    If neither gives separate tokens, these are the ids of `form` alone.
+    """
     anchor, anchor_ids = _anchor(tokenizer)
     texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
     found = []
@@ -26,7 +30,10 @@ def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
 
 @lru_cache(8)
 def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
-    """Return a text, such as `.`, after which a word is tokenised as in a sentence, and its ids; else empty ones."""
+    """Return a short text, such as `.`, whose ids do not change if a word follows, and these ids.
+
+    Return an empty text and no ids if the tokenizer has none of the texts that are tried.
+    """
     for text in (".", "。", ",", "-", "a", "e", "1"):
         ids = tokenizer.encode([text])[0]
         if special.UNKNOWN not in ids and tokenizer.encode([f"{text} {text}"])[0][: len(ids)] == ids:
@@ -36,7 +43,7 @@ def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
 
 @lru_cache(8)
 def inside_words(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the tokens that continue a word if they follow a letter."""
+    """Return the ids of the tokens that continue a word if they follow the letter `a`."""
     before = tokenizer.encode(["a"])[0]
     start = len(tokenizer.decode(before))
     if not start:
@@ -46,8 +53,9 @@ def inside_words(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def word_starts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list[tuple[int, int]]:
-    """Return where words of an output begin, as (token index, character index), from token `least` on; the end
-    is last.
+    """Return where the words of a text begin, as (token index, character index), from token `least` on.
+
+    The last entry is the end of the text. There are at most `MOST_CUTS` entries.
     """
     text, written = tokenizer.decode(tokens), spans.written(tokenizer, tokens)
     found = [
@@ -61,9 +69,10 @@ def word_starts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list
 
 @lru_cache(1024)
 def inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
-    """Return the tokens that may be inflections of a token: with other Korean particles, or up to two more letters.
+    """Return the ids of the tokens that may be inflections of a token, and its own.
 
-    The result is empty for a token of one letter, which does not identify a word.
+    These are the same text with other Korean particles, or in other scripts with up to two more letters. The result is
+    empty for a single letter of a script with spaces, which does not identify a word.
     """
     stem = tokenizer.decode([token]).strip()
     if not stem or (len(stem) < 2 and words.needs_blanks(stem)):
@@ -76,5 +85,5 @@ def inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
 
 @lru_cache(8)
 def _texts(tokenizer: Tokenizer) -> list[str]:
-    """Return the text of each token."""
+    """Return the text of each token, without spaces around it."""
     return [tokenizer.decode([id]).strip() for id in range(len(tokenizer))]

@@ -40,7 +40,9 @@ SAMPLE_CHARACTERS: Final = 4_000
 
 
 def sample(texts: Iterable[str]) -> list[str]:
-    """Choose at most SAMPLE_TEXTS texts with equal probability (reservoir sampling), cut to SAMPLE_CHARACTERS."""
+    """Choose at most `SAMPLE_TEXTS` texts with equal probability (reservoir sampling), each cut to its first
+    `SAMPLE_CHARACTERS` characters.
+    """
     chosen: list[str] = []
     dice = random.Random(1)
     for seen, text in enumerate(texts):
@@ -52,7 +54,14 @@ def sample(texts: Iterable[str]) -> list[str]:
 
 
 def learn(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str]) -> bytes:
-    """Learn a SentencePiece model and return its bytes; `kind` is "unigram" or "bpe"."""
+    """Learn a SentencePiece model and return its bytes.
+
+    Args:
+        kind: "unigram" or "bpe".
+        vocabulary: Maximum number of tokens; it is raised if it is too small for special tokens, tags, bytes and the
+            alphabet.
+        tags: Language tags, each of which is a token that no text can spell.
+    """
     texts = [escape(text) for text in sample(texts) if text]
     if not texts:
         raise DataError("no text to train a tokenizer on: every line is empty")
@@ -93,9 +102,9 @@ def learn(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str])
 def _alphabet(texts: list[str], vocabulary: int) -> list[str]:
     """Return the characters, except the space, that get a token of their own, most frequent first.
 
-    Other characters are spelled in bytes. A small alphabet is taken whole; of a large one, such as Korean, enough for
-    99.95 % of the text; and never more than half of the vocabulary that special tokens and bytes leave, or 128 if that
-    is more (a Latin alphabet always fits).
+    Other characters are spelled in bytes. An alphabet of up to 1,000 characters is taken whole; of a larger one, such
+    as Korean, enough for 99.95 % of the text. But it never takes more than half of the vocabulary that special tokens
+    and bytes leave, or 128 characters if that is more (a Latin alphabet always fits).
     """
     counts = Counter[str]()
     for text in texts:
@@ -112,9 +121,10 @@ def _alphabet(texts: list[str], vocabulary: int) -> list[str]:
 
 
 def refuse_tables(model: bytes) -> None:
-    """Raise an error if a SentencePiece model contains its own normalisation tables.
+    """Raise ValueError if a SentencePiece model contains a table for normalising text.
 
-    A table is a serialised trie, which SentencePiece follows in C++. Our models have none: we normalise text ourselves.
+    Such a table is a serialised trie, which SentencePiece follows in C++ without checks. Models trained by seq2see have
+    none, since `tokenizers.normalize` normalises their texts.
     """
     for number, specification in _fields(model):
         if number in (NORMALIZER, DENORMALIZER) and any(
@@ -124,7 +134,7 @@ def refuse_tables(model: bytes) -> None:
 
 
 def of_characters(characters: Sequence[str]) -> bytes:
-    """Return a SentencePiece model that splits a text into characters and does not change it otherwise."""
+    """Return a SentencePiece model that splits a text into these characters and does not normalise it."""
 
     def field(number: int, content: bytes) -> bytes:
         return _number(number << 3 | 2) + _number(len(content)) + content
@@ -143,7 +153,7 @@ def of_characters(characters: Sequence[str]) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Return a whole number as a varint of protocol buffers."""
+    """Return an integer, 0 or more, as a varint of protocol buffers."""
     found = bytearray()
     while value > 127:
         found.append(value & 127 | 128)
@@ -152,7 +162,9 @@ def _number(value: int) -> bytes:
 
 
 def surfaces(encoded: bytes) -> list[tuple[int, int]]:
-    """Return the span of characters of each token, given the protobuf that SentencePiece returns."""
+    """Return the span of characters (start, end) of each token, given the serialised protobuf of SentencePiece's
+    `encode`.
+    """
     spans, end = [], 0
     for token in (content for number, content in _fields(encoded) if number == TOKEN):
         begin = end
@@ -162,7 +174,7 @@ def surfaces(encoded: bytes) -> list[tuple[int, int]]:
 
 
 def check_tables(model: bytes) -> None:
-    """Raise an error if a normalisation table would make SentencePiece read outside of the table.
+    """Raise ValueError if a normalisation table would make SentencePiece read outside of the table.
 
     A table consists of the size of the trie in bytes, the trie (Darts, an array of 32-bit units), and the replacements,
     each ended by a zero. From unit `i` one step leads to a unit in the block of 256 around `i ^ offset`.
@@ -173,7 +185,11 @@ def check_tables(model: bytes) -> None:
 
 
 def table(model: bytes, which: int = 3) -> bytes:
-    """Return the normalisation table of a SentencePiece model; empty if it has none."""
+    """Return the normalisation table of a SentencePiece model; empty if it has none.
+
+    Args:
+        which: The field that has the table: `NORMALIZER`, or `DENORMALIZER` for that of decoding.
+    """
     parts = [content for number, content in _fields(model) if number == which]
     return b"".join(content for part in parts for number, content in _fields(part) if number == TABLE)
 
@@ -199,11 +215,16 @@ NORMALIZER, DENORMALIZER, TABLE = 3, 5, 2
 them.
 """
 TOKEN, SURFACE = 2, 3
-"""Numbers of protocol buffer fields in sentencepiece.proto: the pieces of a text, and the surface of a piece."""
+"""Numbers of protocol buffer fields in sentencepiece.proto: the tokens (pieces) of a text, and the surface of a token,
+which is the text that it was made from.
+"""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of the length-delimited fields of a protocol buffer; ValueError if it is not valid."""
+    """Yield number and content of the length-delimited fields of a protocol buffer, and skip other fields.
+
+    Raise ValueError if it is not valid.
+    """
     place = 0
 
     def number() -> int:

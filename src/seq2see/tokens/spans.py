@@ -15,14 +15,15 @@ Span = tuple[int, int]
 
 
 def words(text: str) -> list[Span]:
-    """Return the spans of words, which are separated by spaces."""
+    """Return the spans of the words between spaces."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
-    """Return the span of each token in `decode(ids)`. Tokens that spell one character together all have its span.
+    """Return the span of each token in the text `decode(ids)`. Tokens that spell one character together all have its
+    span.
 
-    Spaces around the text of a token are not part of its span, unless it has only spaces.
+    Spaces around the text of a token are not part of its span, unless the token is only spaces.
     """
     text = tokenizer.decode(ids)
     lengths = [*_lengths(lambda start, end: len(tokenizer.decode(ids[start:end])), len(ids))[:-1], len(text)]
@@ -54,16 +55,19 @@ def read(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 CONTEXT = 32
-"""Number of preceding tokens (or characters) that are considered to find how many characters (or tokens) one more adds:
-a character may consist of several byte tokens, and a syllable of several jamo.
+"""Number of preceding tokens that are considered to find how many characters one more token adds to the text: a
+character may consist of several byte tokens, and a syllable of several jamo. For normalisation, characters take the
+place of tokens.
 """
 
 
 def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
-    """Return the cumulative lengths of the first 0, 1, ..., `count` parts, in linear time.
+    """Return the number of characters of the text of the first 0, 1, ..., `count` parts (tokens or characters).
+
+    It takes linear time, because only `CONTEXT` parts before each one are considered.
 
     Args:
-        length: function that returns the length of the parts from a start index to an end index.
+        length: Function that returns the length of the text of the parts from a start index to an end index.
     """
     found = [length(0, end) for end in range(min(count, 2 * CONTEXT) + 1)]
     for end in range(len(found), count + 1):  # what one more adds is decided by those just before it
@@ -91,8 +95,9 @@ def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 def _before(lengths: list[int], start: int, end: int) -> Span:
-    """Return the span of a text that became `start` to `end`, if its first n characters became `lengths[n]`
-    characters.
+    """Return the span of a text whose normal form has the span from `start` to `end`.
+
+    The first n characters of the text become `lengths[n]` characters when they are normalised.
     """
     first, last = bisect_right(lengths, start) - 1, bisect_left(lengths, end)
     while last + 1 < len(lengths) and lengths[last + 1] == lengths[last]:  # an accent that went into its letter
@@ -108,7 +113,9 @@ def _without_blanks(text: str, start: int, end: int) -> Span:
 
 
 def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return `pieces`, with bytes that spell a character together labelled by it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
+    """Return the labels `tokenizer.pieces(ids)`, except that byte tokens which spell a printable character together are
+    labelled by it: `漢 1/3`, `漢 2/3`, `漢 3/3`.
+    """
     found = tokenizer.pieces(ids)
     spellings, text, spans = tokenizer.spellings(), tokenizer.decode(ids), written(tokenizer, ids)
     bytes_of: dict[Span, list[int]] = {}
@@ -129,5 +136,5 @@ def touching(spans: Sequence[Span], span: Span) -> list[int]:
 
 
 def is_blank(text: str, span: Span) -> bool:
-    """Return whether a span has no visible character."""
+    """Return whether a span of a text has only spaces and invisible format characters, or nothing."""
     return not any(not each.isspace() and unicodedata.category(each) != "Cf" for each in text[slice(*span)])

@@ -1,12 +1,13 @@
 """The tokenised corpus on disk, memory-mapped: a corpus larger than memory can be trained on.
 
-Texts become ids on all cores (`tokenised`), a block at a time; pairs that are too long are left out.
+Texts become ids on all cores (`tokenised`), a block of pairs at a time; pairs that are too long are left out.
 
     source.tokens   every source end to end, each closed by END; uint16, or uint32 for a vocabulary above 65,536
     source.offsets  int64, one more than there are pairs: source i is tokens[offsets[i] : offsets[i + 1]]
     target.*        the same for the targets
-    target.links    if an aligner was used: for each target token the place of its source token, uint16, or 65,535
-    store.json      format, dtype and counts; written last, so a folder without it is half written
+    target.links    if the pairs were aligned: for each target token the position of its source token in the source,
+                    uint16; 65,535 for none
+    store.json      format, dtype and counts; written last, so that a folder without it is incomplete
 
 Numbers are little-endian, so that a folder may move between machines.
 """
@@ -43,10 +44,11 @@ aligned.
 
 
 class Store:
-    """An open store: lengths and tokens of pairs, by index.
+    """The tokenised pairs in a folder: their lengths, tokens and word alignment, by index.
 
     Args:
-        vocabularies: sizes of the source and target vocabulary; a larger id in the files is an error.
+        vocabularies: Sizes of the source and target vocabulary: reading an id that is not smaller raises an error. If
+            not given, both are the size of the larger one, as `store.json` has it.
     """
 
     def __init__(self, folder: Path, vocabularies: tuple[int, int] | None = None) -> None:
@@ -79,7 +81,7 @@ class Store:
         self._source_offsets = _open(folder / "source.offsets", np.dtype("<i8"), pairs + 1)
         self._target_offsets = _open(folder / "target.offsets", np.dtype("<i8"), pairs + 1)
         self.has_links = (folder / LINKS).exists()
-        """Whether the store has links: the source token of each target token (`tokens.aligner`)."""
+        """Whether the pairs were aligned, so that `links` can return the source token of each target token."""
         self._links = _open(folder / LINKS, np.dtype("<u2"), self.target_tokens) if self.has_links else None
 
     def __len__(self) -> int:
@@ -101,8 +103,8 @@ class Store:
         return lengths
 
     def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Return source tokens and offsets, target tokens and offsets, of the given pairs end to end, in
-        their order.
+        """Return source tokens, their offsets, target tokens and their offsets, of the given pairs packed end to end,
+        in the order of `indices`.
         """
         self.source_lengths(indices), self.target_lengths(indices)  # looked at: a wrong one would ask for any memory
         sides = (
@@ -114,7 +116,9 @@ class Store:
         return sides
 
     def links(self, indices: Int64s) -> Int64s:
-        """Return for each target token of the given pairs, including END, the position of its source token, or -1."""
+        """Return for each target token of the given pairs, including END, the position in its source of the token that
+        it translates; -1 for none.
+        """
         if self._links is None:
             raise DataError(
                 f"{self.folder}: no {LINKS}, which training.alignment_weight needs. Train again with --force"
@@ -128,7 +132,9 @@ class Store:
 
 
 class Block(NamedTuple):
-    """Tokenised pairs as a store keeps them: the tokens of each side end to end, with END, and the lengths."""
+    """Tokenised pairs as a store keeps them: the tokens of each side end to end, END after each text, and the lengths
+    with END.
+    """
 
     source: NDArray[np.unsignedinteger]
     source_lengths: Int64s
@@ -137,7 +143,11 @@ class Block(NamedTuple):
 
 
 def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Block:
-    """Return pairs of ids as a block for a store of that vocabulary."""
+    """Return a block of (source ids, target ids), adding END to each side.
+
+    Args:
+        vocabulary: Size of the larger vocabulary; it decides how many bytes a token takes.
+    """
     sides = []
     for side in (0, 1):
         ids: list[int] = []
@@ -149,16 +159,18 @@ def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Blo
 
 
 def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Store:
-    """Write pairs of ids to a store, adding END to each side, and open it; an earlier store is replaced.
+    """Write pairs of (source ids, target ids) to a store, adding END to each side, and open it.
+
+    An earlier store in the folder is replaced.
 
     Args:
-        vocabulary: size of the larger vocabulary; it decides how many bytes a token takes.
+        vocabulary: Size of the larger vocabulary; it decides how many bytes a token takes.
     """
     return write_blocks(folder, (pack([pair], vocabulary) for pair in encoded), vocabulary)
 
 
 def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
-    """Write blocks to a store and open it; an earlier store is replaced."""
+    """Write blocks to a store and open it; an earlier store in the folder is replaced. No pairs at all are an error."""
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in ("store.json", LINKS):
         (folder / earlier).unlink(missing_ok=True)
@@ -202,7 +214,7 @@ class _SideFiles:
 
 
 def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
-    """Memory-map `count` numbers of a file, after checking that it has exactly that size."""
+    """Memory-map a file of numbers, after checking that it has exactly `count` of them."""
     size = path.stat().st_size if path.exists() else 0
     if size != count * dtype.itemsize:
         raise DataError(
@@ -213,7 +225,7 @@ def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
 
 
 def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the sequences `indices` end to end, and their offsets, by a single indexing operation."""
+    """Return the sequences with these indices end to end, and their offsets there, by a single indexing operation."""
     starts = offsets[indices]
     lengths = offsets[indices + 1] - starts
     packed_offsets = np.concatenate([np.zeros(1, dtype=np.int64), lengths.cumsum()])
@@ -224,17 +236,17 @@ def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int
 # Texts to ids
 
 SENT: Final = 2000
-"""Number of pairs that are sent to a worker process at a time to be tokenised."""
+"""Maximum number of pairs that are sent to a worker process at a time to be tokenised."""
 Texts = tuple[list[str], list[str]]
 TooLong = Counter[int]
-"""Numbers of pairs that are left out because a side has too many tokens, by the smallest power of two that, as the
-maximum, would admit them.
+"""Counts of the pairs that are left out because a side has more tokens than a limit. The keys are powers of two: the
+smallest limit that would not leave the pairs out.
 """
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both sides; the same object where the sides share one."""
+    """The tokenizers of both sides; they are the same object if the sides share a vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
@@ -251,7 +263,7 @@ class Tokenizers:
 
     @staticmethod
     def learn(pairs: Sequence[Pair], data: Data) -> "Tokenizers":
-        """Learn from pairs the tokenizers that the settings require."""
+        """Train the tokenizers that the settings `data` ask for, one or two, on pairs."""
         tags = [language_tag(language) for language in data.tags.split()]
         texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
         words = [
@@ -276,7 +288,7 @@ class Tokenizers:
 
     @staticmethod
     def load(folder: Path) -> "Tokenizers":
-        """Load the tokenizers of a run: two, or one for both sides, depending on its settings."""
+        """Load the tokenizers of a run folder: one for both sides if its settings have `data.shared`, else two."""
         files, settings = Tokenizers.files(folder), config.read_settings(folder)
         shared = settings.data.shared
         if files[0] == files[1] and files[0].exists() and not shared:
@@ -291,12 +303,11 @@ class Tokenizers:
 
 
 class Tokenising:
-    """Callable for worker processes that tokenises pairs with saved tokenizers; it returns ids, and counts of long
-    pairs.
+    """Callable for worker processes that tokenises pairs; it returns a block of ids, and counts of the pairs left out.
 
     Args:
         files: The tokenizer files of source and target; the same file if the sides share a tokenizer.
-        limit: A pair with more tokens on one side is left out.
+        limit: Maximum number of tokens of a side, without END; a pair with more is left out.
     """
 
     def __init__(self, files: tuple[Path, Path], limit: int) -> None:
@@ -310,7 +321,7 @@ class Tokenising:
 
 
 def _encoded(texts: Texts, cut: Tokenizers, limit: int) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
-    """Return the ids of each pair, or None if a side has more than `limit` tokens, and counts of such pairs."""
+    """Return for each pair its ids, or None if a side has more than `limit` tokens; and counts of these long pairs."""
     found: list[tuple[list[int], list[int]] | None] = []
     too_long = TooLong()
     for pair in zip(cut.source.encode(texts[0]), cut.target.encode(texts[1]), strict=True):
@@ -322,7 +333,10 @@ def _encoded(texts: Texts, cut: Tokenizers, limit: int) -> tuple[list[tuple[list
 
 
 def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[Block, TooLong]]:
-    """Tokenise pairs on all cores; yield blocks in their order, with counts of the pairs left out."""
+    """Tokenise pairs on all cores, and yield them in blocks, in their order.
+
+    Each block comes with counts of the pairs that are left out because a side has more than `limit` tokens.
+    """
     return machine.parallel_map(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
 
 
@@ -361,7 +375,7 @@ def longer_sides(pairs: Sequence[Pair], cut: Tokenizers) -> list[int]:
 
 
 def short_enough(pairs: Sequence[Pair], cut: Tokenizers, limit: int) -> tuple[list[Pair], TooLong]:
-    """Return the pairs with at most `limit` tokens on each side, and counts of the others."""
+    """Return the pairs with at most `limit` tokens on each side, and counts of the longer ones."""
     encoded, too_long = _encoded(_sides(pairs), cut, limit)
     return [pair for pair, ids in zip(pairs, encoded, strict=True) if ids], too_long
 
@@ -369,11 +383,13 @@ def short_enough(pairs: Sequence[Pair], cut: Tokenizers, limit: int) -> tuple[li
 def for_validation(
     name: str, pairs: list[Pair], cut: Tokenizers, limit: int, say: Callable[[str], None], refuse: bool = False
 ) -> list[Pair]:
-    """Return the validation pairs that are short enough, and report how many are not; all pairs if none is short
-    enough.
+    """Return the validation pairs with at most `limit` tokens on each side, and report how many are longer.
+
+    If all are longer, all are returned.
 
     Args:
-        refuse: Raise an error if most pairs are too long: the rest would not show which model is best.
+        name: Name of the validation set in messages.
+        refuse: Raise an error instead if more than half are longer: too few would be left to choose the best model.
     """
     kept, too_long = short_enough(pairs, cut, limit)
     if not too_long:
@@ -387,13 +403,13 @@ def for_validation(
 
 
 def unreachable(pairs: Sequence[Pair], cut: Tokenizers) -> int:
-    """Return the number of pairs of which the target tokenizer cannot write any reference."""
+    """Return the number of pairs whose target and further references the target tokenizer cannot reproduce exactly."""
     can_write = cut.target.can_write
     return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
 
 
 def enough(too_long: TooLong, pairs: int) -> int:
-    """Return the smallest power of two that, as a limit, would leave out at most 1 % of all pairs."""
+    """Return the smallest key of `too_long`, a power of two, that as a limit would leave out at most 1 % of `pairs`."""
     left = too_long.total()
     for length in sorted(too_long):
         left -= too_long[length]

@@ -1,16 +1,17 @@
-"""Turn text into ids and back: subwords (SentencePiece), characters, Korean letters, symbols between spaces, or a
-pattern.
+"""Turn text into ids and back: by subwords (SentencePiece), characters, Korean letters, symbols between spaces, or the
+matches of a regular expression (`pattern`).
 
     tokenizer = train("unigram", texts, vocabulary=8000)
     tokenizer.decode(tokenizer.encode(["안녕  world"])[0]) == "안녕  world"
 
-Subwords reproduce any text exactly: an unseen character is spelled in UTF-8 bytes, so nothing is unknown. Characters,
-Korean letters and patterns reproduce the characters that they were trained on. Symbols reproduce the text with single
-spaces. Normalisation is done before, here and not inside SentencePiece, so that it is the same for every kind.
+Subwords reproduce any normalised text exactly: a character without a token is spelled in UTF-8 bytes, so nothing is
+unknown. Characters, Korean letters and patterns reproduce the characters in their vocabulary, and symbols those in
+their vocabulary, with single spaces between them. Text is normalised before, by `normalize` and not by SentencePiece,
+so that it is the same for every kind; only the tokenizer of an imported model has a normalisation of its own.
 
 A new kind is a subclass of `BaseTokenizer` (or of `Listed`, if the vocabulary is a list) with an entry in `KINDS` at
 the end of this file, and its name in `config.TokenizerKind`. If the spellings of its tokens are not text, it overrides
-`_in_scripts`, by which `familiar` decides what a conversation can answer.
+`_in_scripts`, which `familiar` uses.
 """
 
 import base64
@@ -34,15 +35,20 @@ from seq2see.tokens.interface import LONGEST_TOKEN, SURROGATE, Normalization, To
 from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
 
 VERSIONS: Final = (1, 2)
-"""Format versions of tokenizer files; version 2 has tags in the texts, which older releases would ignore."""
+"""Format versions of tokenizer files that can be read. Version 2 is that of `Tagged`; releases that know only version 1
+would ignore its tags.
+"""
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
 FEW_TEXTS: Final = 16
-"""Number of texts up to which SentencePiece encodes each in a call of its own, in about 2 us for a short one. A call
-with a list starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
+"""Maximum number of texts that SentencePiece encodes in one call each, which takes about 2 us for a short one. A call
+with a list of texts starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
 
 
 def normalize(text: str, how: Normalization) -> str:
-    """Return the normalised text that is tokenised; lone surrogates always become U+FFFD."""
+    """Return a text normalised for tokenising: unchanged, by NFKC, or by NFKC in lower case, as `how` says.
+
+    Lone surrogates always become U+FFFD.
+    """
     if not text.isascii():
         text = SURROGATE.sub("\ufffd", text)
         if how != "identity":
@@ -53,7 +59,7 @@ def normalize(text: str, how: Normalization) -> str:
 
 
 class BaseTokenizer(Tokenizer):
-    """Base class of all kinds of tokenizers: handles tags at the start of a text, and saving to a file."""
+    """Base class of all kinds of tokenizers: handles language tags at the start of a text, and saving to a file."""
 
     def __init__(self, setup: TokenizerSetup) -> None:
         self.kind, self.normalization, self.tags, _ = setup
@@ -80,7 +86,9 @@ class BaseTokenizer(Tokenizer):
 
 
 class Subwords(BaseTokenizer):
-    """SentencePiece, unigram or BPE; a word at the start of a text is tokenised as after a space."""
+    """Tokenizer of subwords by SentencePiece, unigram or BPE; a word at the start of a text is tokenised as after a
+    space.
+    """
 
     def __init__(self, setup: TokenizerSetup, model: bytes) -> None:
         super().__init__(setup)
@@ -143,13 +151,16 @@ class Subwords(BaseTokenizer):
 
 
 class Listed(BaseTokenizer):
-    """Base class of tokenizers with a list of tokens as vocabulary; anything not on the list is unknown."""
+    """Base class of tokenizers whose vocabulary is a list of symbols.
+
+    A symbol that is not on the list is unknown or, if `spells`, split into characters, which may be unknown in turn.
+    """
 
     between = ""
     """Text that `decode` puts between two tokens."""
     spells = False
-    """Whether the vocabulary contains all frequent characters, in which symbols that it does not contain are
-    spelled.
+    """Whether symbols that are not in the vocabulary are split into characters. If so, `learn` fills the vocabulary
+    with the characters of the texts first, and with longer symbols only after them.
     """
 
     def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], pattern: str = "") -> None:
@@ -233,7 +244,7 @@ class Characters(Listed):
 
 
 class Symbols(Listed):
-    """Tokenizer that splits text at spaces."""
+    """Tokenizer whose tokens are the words (symbols) between spaces."""
 
     between = " "
     whole_words = True
@@ -243,7 +254,10 @@ class Symbols(Listed):
 
 
 class Pattern(Listed):
-    """Tokenizer whose tokens are the matches of a regular expression."""
+    """Tokenizer whose tokens are the matches of a regular expression, and single characters for any other text.
+
+    A match that is not in the vocabulary is split into characters, too.
+    """
 
     spells = counts_characters = True
 
@@ -264,7 +278,7 @@ class Pattern(Listed):
 
 
 class KoreanLetters(Listed):
-    """Tokenizer whose tokens are characters, with Korean syllables split into letters."""
+    """Tokenizer whose tokens are characters, with Korean syllables split into letters (jamo)."""
 
     cuts_characters_alone = counts_characters = True
     syllables_per_letter = 5
@@ -281,9 +295,9 @@ class KoreanLetters(Listed):
 
 
 class Imported(Listed):
-    """Tokenizer of an imported model: a SentencePiece model, and the list of tokens by id.
+    """Tokenizer of an imported Hugging Face model: a SentencePiece model, and the list of tokens by id.
 
-    A tag is spelled `>>fra<<` in the list, and may also be written `<2fra>`.
+    A language tag is spelled `>>fra<<` in the list, and may also be written `<2fra>` in a text.
     """
 
     def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], model: bytes) -> None:
@@ -313,7 +327,7 @@ class Imported(Listed):
         return found
 
     def surfaces(self, text: str) -> list[tuple[int, int]]:
-        """Return the span of characters of each token of a text."""
+        """Return the span of characters (start, end) of each token of a text."""
         return sentencepiece_models.surfaces(self._processor.encode(text, out_type="serialized_proto"))
 
     def _tag_id(self, tag: str) -> int:
@@ -326,10 +340,10 @@ class Imported(Listed):
 
 
 class Tagged(BaseTokenizer):
-    """Tokenizer of texts with tags such as `<RX_1> CCO` and `walk V;PST`; another tokenizer handles the text between
-    them.
+    """Tokenizer of texts that begin or end with tags, such as `<RX_1> CCO` and `walk V;PST`.
 
-    The ids of tags, or of their parts, follow those of the other tokenizer.
+    Each tag, or each part of it (`tag_parts`), is a token. The tokenizer `inner` handles the text between the tags; the
+    ids of tags follow its ids.
     """
 
     version = 2
@@ -345,7 +359,7 @@ class Tagged(BaseTokenizer):
         return len(self.inner) + len(self._marks)
 
     def sections(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yield the parts of a normalised text end to end, each with whether it is a token of a tag."""
+        """Yield the parts of a normalised text end to end, each with whether it has a token as a tag or part of one."""
         front, between, back = self.words.split(text)
         yield from ((part, part in self._ids) for part in front)
         yield between, False
@@ -424,11 +438,15 @@ def train(
     pattern: str = "",
     words: TagWords = NO_TAGS,
 ) -> Tokenizer:
-    """Return a tokenizer with at most `vocabulary` tokens, including special ones; fewer if the texts have no more.
+    """Train a tokenizer with at most `vocabulary` tokens, including special ones; fewer if the texts have no more.
 
-    Subwords need the 4 specials, the 256 bytes and an alphabet: a smaller `vocabulary` is raised to that. The same
-    texts give the same tokenizer on every machine. `tags`, and words of the texts that are tags (`words`), are single
-    tokens. `pattern`, an expression or the name of one, is for the kind "pattern" only.
+    There are more if `vocabulary` is too small for the tokens that are always included: the 4 special ones, those of
+    tags and, for subwords, 256 bytes and an alphabet. The same texts give the same tokenizer on every machine.
+
+    Args:
+        tags: Language tags, such as `<2de>`, each of which is one token at the start of a text.
+        pattern: A regular expression or the name of one, for the kind "pattern" only.
+        words: Tags that the texts themselves contain; see `Tagged`.
     """
     normal = (normalize(text, normalization) for text in texts)
     made = Tagged if any(words) else KINDS[kind]
@@ -436,7 +454,7 @@ def train(
 
 
 def load(path: Path) -> Tokenizer:
-    """Return the tokenizer that `save` wrote; nothing in the file is executed."""
+    """Return the tokenizer that `save` wrote to a file; nothing in the file is executed."""
     try:
         state = storage.read_json(path)
         if (version := state["version"]) not in VERSIONS:
@@ -461,7 +479,10 @@ def load(path: Path) -> Tokenizer:
 
 
 def _checked(found: Any, where: str) -> list[str]:
-    """Return a part of a tokenizer file after checking that it is a list of strings that can be written as UTF-8."""
+    """Return a value of a tokenizer file after checking that it is a list of strings that can be written as UTF-8.
+
+    A string of more than `LONGEST_TOKEN` characters is an error, too. `where` names the value in the error.
+    """
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ValueError(f"{where}: expected texts")
     if any(len(each) > LONGEST_TOKEN or SURROGATE.search(each) for each in found):
@@ -470,11 +491,11 @@ def _checked(found: Any, where: str) -> list[str]:
 
 
 def _most_frequent(counts: Counter[str], most: int) -> list[str]:
-    """Return the `most` most frequent strings; ties are in code point order, so that text order does not matter."""
+    """Return up to `most` of the most frequent strings; ties are in code point order, whatever the order of texts."""
     return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: max(most, 0)]
 
 
 def _visible(piece: str) -> str:
-    """Return a token with spaces shown as a mark, and unprintable characters as escapes (a tab as backslash t)."""
+    """Return a token for display: spaces are shown as `▁`, unprintable characters as escapes (a tab as backslash t)."""
     shown = piece.replace(" ", SPACE_MARK)
     return shown if shown.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
