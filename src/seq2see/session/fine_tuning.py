@@ -24,34 +24,37 @@ from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
-"""Number of steps per epoch from which the batch size of a fine-tuning is derived, between `FEWEST_TOKENS` and the
-batch size of the original training: one batch of all new pairs would learn slowly.
+"""Number of steps per epoch from which the batch size of a fine-tuning follows. It is at least `FEWEST_TOKENS` tokens,
+and at most the batch size of the original training: with one batch of all new pairs, the model would learn slowly.
 """
 FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
 SLOWER = 5
-"""Divisor of the peak learning rate of the original training that gives the peak learning rate of a fine-tuning
-(docs/log.md).
-"""
+"""Factor by which the peak learning rate of a fine-tuning is lower than that of the original training (docs/log.md)."""
 FREE = {"max_length", "validation_pairs", "window_pairs", "dropout"}
-"""Settings in `data` and `model` that may differ from those of the base run, because they change neither its tokens nor
-the shapes of its weights.
+"""Settings in `data` and `model` that may differ from those of the run that is fine-tuned, because they change neither
+its tokens nor the shapes of its weights.
 """
 
 Scores = dict[str, float]
 Change = dict[str, Scores]
-"""Scores by name, under the keys `before` and `after` (fine-tuning)."""
+"""Scores by metric, under the keys `before` and `after` the fine-tuning."""
 
 
 def check_places(from_run: Path, folder: Path) -> None:
-    """Refuse to write the new run into the folder of the old one, which `--force` would delete."""
+    """Raise an error if the new run would be written into the folder of the run that is fine-tuned, or into a folder
+    that contains it: `--force` would delete that run.
+    """
     old = Path(os.path.realpath(from_run))
     if Path(os.path.realpath(folder)) in (old, *old.parents):
         raise RunError(f"{folder}: is the run that --from names. Choose another --out for the new run")
 
 
 def open_base(request: Request) -> Base:
-    """Read the run that `request` names, finished or interrupted; raise an error if it has no weights yet."""
+    """Read the run that is fine-tuned, finished or interrupted.
+
+    Raise an error if it has no weights yet, or if the requested settings do not fit it (`check`).
+    """
     assert request.from_run is not None
     folder = request.from_run
     facts = storage.read_manifest(folder)
@@ -72,7 +75,10 @@ def open_base(request: Request) -> Base:
 
 
 def choose_settings(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
-    """Choose the settings of a fine-tuning, and warn if the new pairs differ from those the model was trained on."""
+    """Choose the settings of a fine-tuning: the user's, else some for the number of new pairs, else those of `base`.
+
+    Report if the new pairs have other languages or unknown tokens.
+    """
     say = reporter(request)
     own = asdict(base.bundle.settings)
     data = config.resolve(own, *request.overlays).data
@@ -86,7 +92,11 @@ def choose_settings(base: Base, survey: Survey, corpus: Corpus, request: Request
 
 
 def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
-    """Estimate the number of tokens of the new pairs; raise an error if the base model lacks their languages."""
+    """Estimate the number of tokens of the new pairs, both sides together, and report unknown tokens.
+
+    Raise an error if more than half of the tokens of a side are unknown to the base run, or if it has language tags,
+    but none for some of the new target languages.
+    """
     if base.tags and languages - set(base.tags):
         raise DataError(
             f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "
@@ -114,7 +124,9 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
 
 
 def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
-    """Store what is needed to measure forgetting at the end: the initial weights, and the old validation set."""
+    """Store in `folder` what is needed to measure forgetting at the end: the initial weights, and the validation set of
+    `base`, if it has one.
+    """
     say = reporter(request)
     if base.met:
         known = len({pair.source for pair in base.valid_pairs})
@@ -139,7 +151,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
 
 
 def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
-    """Raise an error if settings would change the architecture or the tokenizers of the run that is fine-tuned."""
+    """Raise an error if the user's settings, or `--tag`, would change the architecture or the tokenizers of `base`."""
     for overlay in overlays:
         for section in ("data", "model"):
             has = getattr(base.bundle.settings, section)
@@ -157,10 +169,12 @@ def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
 
 
 def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
-    """Return settings for new pairs with `tokens` tokens: a lower learning rate, a short warm-up, smaller batches.
+    """Return training settings for a fine-tuning: a lower learning rate, a short warm-up, and batches and steps that
+    fit the new pairs.
 
     Args:
-        asked: the training settings of the user, which the suggested ones must fit.
+        tokens: Number of tokens of the new pairs, both sides together.
+        asked: The training settings of the user, which the suggested ones must fit.
     """
     most = int(base.original["batch_tokens"])
     batch = asked.get("batch_tokens", min(most, max(FEWEST_TOKENS, tokens // STEPS_AN_EPOCH)))
@@ -192,10 +206,12 @@ def reasons(base: Base, pairs: int) -> dict[str, str]:
 
 
 def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_better: Mapping[str, bool]) -> list[str]:
-    """Return lines with the scores on the old and the new validation set, and advice if much was forgotten.
+    """Return lines of a table with the scores before and after a fine-tuning, on the old and the new validation set.
+
+    If the metric that chose the model became worse by more than 5 % on the old set, a line of advice follows.
 
     Args:
-        names: the display name of each set, by the keys of `changes`.
+        names: The display name of each validation set, by the keys of `changes`: `old` and `new`.
     """
     rows = []
     forgot = False
@@ -220,7 +236,7 @@ def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_bet
 
 
 def as_facts(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return the facts about a fine-tuning in the manifest as texts for `report.html`."""
+    """Return the entry `fine_tuning` of a manifest as texts for `report.html`; empty if it is empty."""
     found = {"fine-tuned from": str(about["from"])} if about else {}
     for which, change in about.get("scores", {}).items():
         for metric, before in change["before"].items():

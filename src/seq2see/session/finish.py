@@ -1,4 +1,7 @@
-"""The end of a training: compute scores and forgetting, find likely problems, and write `report.html`."""
+"""The end of a training: score the model, measure what a fine-tuning forgot, find problems, and write `report.html`.
+
+A forecast of the duration of a training on a CPU is here, too.
+"""
 
 import contextlib
 import math
@@ -27,7 +30,7 @@ from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 
 CALIBRATED = 500
-"""Maximum number of validation pairs that are translated to calibrate the confidence of a new model."""
+"""Maximum number of validation pairs that are translated to calibrate the confidence of a model's translations."""
 REPORTED, SHOWN = 200, 40
 """Maximum number of validation pairs that are scored for the report (translated by greedy search, since a poor model
 writes long outputs), and how many of their translations the report shows.
@@ -36,11 +39,14 @@ writes long outputs), and how many of their translations the report shows.
 
 DAY = 24 * 60 * 60
 FORECAST_AFTER = 10
-"""Number of updates after the start, on a CPU, from whose mean duration that of the whole training is estimated."""
+"""Number of updates after the start or a resume from whose mean duration that of a training on a CPU is estimated."""
 
 
 def seconds_a_step(event: events.Event, before: Progress, device: torch.device) -> float | None:
-    """Return the mean duration of the first steps after `before` at the last of them, on a CPU; None otherwise."""
+    """Return the mean seconds per step if `event` is step number `FORECAST_AFTER` after `before` on a CPU.
+
+    Return None for any other event, and on a GPU.
+    """
     if not isinstance(event, events.Stepped) or event.step != before.step + FORECAST_AFTER or device.type != "cpu":
         return None
     return (event.seconds - before.seconds) / FORECAST_AFTER
@@ -50,7 +56,7 @@ def forecast(training: Training, seconds: float) -> str:
     """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day.
 
     Args:
-        seconds: The mean duration of the first updates.
+        seconds: The mean duration of an update.
     """
     whole = seconds * training.max_steps
     speed = f"{training.batch_tokens / seconds:,.0f} tokens/s"
@@ -62,7 +68,10 @@ def forecast(training: Training, seconds: float) -> str:
 
 
 def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch.device, watch: Watch) -> Run:
-    """Record how a training ended, write its report, and warn if the model is of little use."""
+    """Record how a training ended, score the model, write the report, and report problems of the model as warnings.
+
+    If the training produced no model, raise an error that says why.
+    """
     settings, facts = prepared.settings, prepared.facts
     if not (folder / "model.safetensors").exists():
         why = assessment.no_model(journal.read(folder), settings)
@@ -94,7 +103,7 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
 
 
 def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
-    """Do the final work of a finished training as far as it is still missing, such as the report."""
+    """Tell the user that a training is finished; measure forgetting and write the report if they are still missing."""
     watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached with --set"))
     measure_forgetting(folder, prepared, device, watch)
     run = Run(folder)
@@ -104,14 +113,21 @@ def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watc
 
 
 def not_finite(folder: Path, prepared: Prepared, found: NotFinite, corpus: Callable[[], Corpus]) -> RunError:
-    """Record why the loss stopped being finite; return the error to raise."""
+    """Record in the manifest why loss or gradient stopped being finite; return the error to raise.
+
+    Args:
+        corpus: Function that opens the training pairs again, to find their lines.
+    """
     why = assessment.not_finite(found, _find_lines(prepared, found.pairs, corpus), prepared.settings)
     storage.write_manifest(folder, prepared.facts | {"diagnosis": {"findings": [why]}})
     return RunError(f"{folder}: {why}")
 
 
 def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> None:
-    """Score both validation sets of a fine-tuning with its initial and final weights, unless that was done before."""
+    """In a fine-tuning, score initial and final weights on the new and, if available, the old validation set.
+
+    The scores are stored in the manifest and reported. Nothing is done if the manifest has them already.
+    """
     from seq2see.session import fine_tuning
 
     facts = storage.read_manifest(folder)
@@ -140,7 +156,7 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
 
 
 def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> assessment.Assessment:
-    """Compare the scores of a finished model with those of baselines without a model, and return the assessment."""
+    """Return an assessment of a finished model, which compares its scores on the pairs `shown` with baselines."""
     tags = [language_tag(language) for language in run.tags]
     return assessment.assess(
         evaluation.scores,
@@ -161,9 +177,9 @@ def _scored_part(prepared: Prepared) -> str:
 
 
 def write_report(run: Run, prepared: Prepared) -> list[str]:
-    """Write `report.html`: curves, scores and samples of the finished model on its validation pairs.
+    """Write `report.html`: learning curves, and scores and translations of some validation pairs by the finished model.
 
-    Problems of the model are recorded there and in the manifest, and returned.
+    Problems of the model are recorded there and in the manifest, and returned as lines.
     """
     from seq2see.pictures import curves
     from seq2see.session import fine_tuning
@@ -224,7 +240,10 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
 
 
 def _attention(run: Run) -> report.Interactive | None:
-    """Return the part of the report about the attention during training; None where none was recorded."""
+    """Return the part of the report about how attention changed during training.
+
+    Return None if the model has no attention, or if no readable history of it was recorded.
+    """
     from seq2see.look import history as history_page
 
     with contextlib.suppress(RunError):  # a damaged file is no reason for a training to fail
@@ -236,16 +255,16 @@ def _attention(run: Run) -> report.Interactive | None:
 
 
 def _drawn(calibration: confidence.Calibration) -> tuple[confidence.Calibration, str, str]:
-    """Return a calibration and its reliability curves before and after calibration, as inline SVG."""
+    """Return a calibration of confidence, and its reliability curves before and after calibration as SVG."""
     from seq2see.pictures import curves
 
     return calibration, curves.reliability(calibration.curve_before), curves.reliability(calibration.curve_after)
 
 
 def calibrate(run: Run, prepared: Prepared) -> confidence.Calibration | None:
-    """Calibrate the confidence of translations on validation pairs, and store it in the manifest.
+    """Calibrate the confidence of translations on up to `CALIBRATED` validation pairs, and store it in the manifest.
 
-    It is not calibrated if there are few pairs, or if they were trained on. The beam width is that of the run, because
+    Return None if there are too few pairs, or if they were trained on. The beam width is that of the run, because
     translations by greedy search are less probable.
     """
     chosen = report.sample(len(prepared.valid_pairs), CALIBRATED)
@@ -269,20 +288,23 @@ def calibrate(run: Run, prepared: Prepared) -> confidence.Calibration | None:
 
 
 def _trials_in_words(trials: Mapping[str, Any]) -> str:
-    """Return a text with the results of trials: `suggested won; loss of a sentence: suggested 3.2, wider 3.4`."""
+    """Return the results of short trainings that compared settings (`trials`) as a text.
+
+    An example is `suggested won; validation loss of a sentence: suggested 3.212, wider 3.401`.
+    """
     losses = ", ".join(f"{name} {each['loss']:.3f}" for name, each in trials["candidates"].items())
     return f"{trials['winner']} won; validation loss of a sentence: {losses}"
 
 
 def _time_spent(facts: dict[str, Any]) -> str:
-    """Return a text with the duration of a training, and the part of it that was validation."""
+    """Return a text with the duration of a training, and the share of it that was validation, if it is known."""
     total, validated = facts["trained_in_seconds"], facts.get("validated_in_seconds")  # not in runs before 0.2
     share = "" if validated is None else f", {validated / max(total, 0.1):.0%} of it validation"
     return f"{in_words(total)}{share}"
 
 
 def in_words(seconds: float) -> str:
-    """Return a duration as text, in its two largest units: `754.2` -> `12 min 34 s`."""
+    """Return a duration as text, in its two largest units that are not 0: `754.2` -> `12 min 34 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     parts = [(hours, "h"), (minutes, "min"), (rest, "s")]
@@ -291,9 +313,10 @@ def in_words(seconds: float) -> str:
 
 
 def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
-    """Return the line numbers and texts of training pairs, by their indices, if the corpus can still be read.
+    """Return the beginnings of the texts of training pairs, given their indices in the store.
 
-    They are recognised by their tokens, because tags and normalisation have changed their texts.
+    File and line come before each text if the corpus can still be read. Pairs are recognised there by their tokens,
+    because tags and normalisation have changed their texts.
     """
     cut, where = prepared.tokenizers, {}
     for number in pairs:

@@ -1,4 +1,4 @@
-"""The progress of a training in a notebook."""
+"""Show the progress of a training in a notebook."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from seq2see.training.events import Finished, Stepped, Trained, Validated
 
 
 def progress() -> Watch:
-    """Return a function that shows the events of a training in a notebook, and does nothing in a terminal."""
+    """Return a function that shows events of a training as a progress bar in a notebook, and does nothing elsewhere."""
     if not notebook.is_notebook():
         return lambda event: None
     bar = notebook.Bar()

@@ -1,4 +1,4 @@
-"""The steps of a new training, in their order: from pairs to a run folder, and from a run folder to events of the loop.
+"""The steps of a new training, in order: from pairs to a run folder, and from there to events of the training loop.
 
 1. The pairs are opened (`open_corpus`, `open_validation`); after the survey they are checked and read (`check_corpus`,
    `read_validation`).
@@ -8,7 +8,7 @@
    `validation.jsonl` and `settings.toml`.
 4. The model is built (`new_model`) and described (`choose_micro_tokens`, `record_start`), and trained (`run_loop`).
 
-Runs that are resumed, trials of settings and further processes only need step 4.
+Resumed runs, and all processes under torchrun but the first, need only step 4.
 """
 
 import contextlib
@@ -51,23 +51,25 @@ from seq2see.training.checkpoint import Progress
 from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
 
 MANY = 50
-"""If more than one pair in this many is too long for training, or has a target that the tokenizer cannot write, the
-user is warned. If so many are too long, settings are also chosen for the others only.
+"""The user is warned if more than one pair in this many is too long for training or, with the metric "exact", if the
+tokenizer cannot reproduce more than one validation target in this many. If so many pairs are too long, settings are
+chosen for the shorter pairs only.
 """
 LONGEST = 2048
 """Upper bound of the automatic `data.max_length`, in tokens per side: memory and time of attention grow with its
 square.
 """
 ENOUGH_TO_MEASURE = 20_000
-"""Approximate number of pairs from which a temporary tokenizer is trained that only measures the lengths of texts."""
+"""Maximum number of pairs from which a temporary tokenizer is trained that only measures the lengths of texts."""
 MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
-"""Approximate number of training pairs whose lengths decide how long outputs may be; the usual maximum of
-`decoding.max_ratio`, beyond which `decoding.max_extra` is raised instead; and the maximum of `max_extra`.
+"""Maximum number of training pairs whose lengths decide how long outputs may be; and the values up to which first
+`decoding.max_ratio` and then `decoding.max_extra` are raised. If that is not enough for nearly all targets, `max_ratio`
+is raised further.
 """
 
 
 def reporter(request: Request) -> Callable[[str], None]:
-    """Return a function that reports a line to the caller of `train`."""
+    """Return a function that reports a line of text to the caller of `train`, as the event `Said`."""
     return lambda line: request.watch(Said(line))
 
 
@@ -80,7 +82,7 @@ def open_corpus(request: Request) -> Corpus:
 
 
 def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
-    """Return the validation pairs, which have not been read yet; None if training pairs are to be held out."""
+    """Return the user's or the corpus's validation pairs, not read yet; None if training pairs are to be held out."""
     if to_hold_out(request.valid) is not None:
         return None
     if request.valid is None:
@@ -98,14 +100,16 @@ def _reading(request: Request) -> ReadingOptions:
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
-    """Return whether each source gets a tag of its target language at the beginning."""
+    """Return whether each source gets a tag of its target language at the beginning: in a fine-tuning, if the base run
+    has tags; otherwise, if the user asks for them.
+    """
     if base is not None:
         return bool(base.tags)
     return request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)
 
 
 def check_corpus(corpus: Corpus, survey: Survey, request: Request) -> None:
-    """Report what was noted while the corpus was surveyed; raise an error if it has no pairs."""
+    """Report the notes about how the files of the corpus were read; raise an error if they have no pairs."""
     for note in corpus.train.notes:
         request.watch(Said(note))
     if not survey.pairs:
@@ -113,7 +117,9 @@ def check_corpus(corpus: Corpus, survey: Survey, request: Request) -> None:
 
 
 def read_validation(given: Iterable[Pair] | None) -> list[Pair]:
-    """Read the validation pairs, if any are given; faulty or empty files raise an error."""
+    """Return the validation pairs as a list, empty if None is given; faulty files and files without pairs raise an
+    error.
+    """
     pairs = [] if given is None else list(given)
     if given is not None and not pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
@@ -125,25 +131,28 @@ def read_validation(given: Iterable[Pair] | None) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The settings of a new run."""
+    """The settings of a new run, and what they were chosen from."""
 
     settings: Settings
     reasons: dict[str, str]
     """Reasons for the settings, keyed by the rows of `suggest.ROWS`."""
     survey: Survey
-    """Survey of the corpus, without pairs that are too long for these settings."""
+    """Survey of the corpus; if many pairs are too long for these settings, an estimate for the shorter ones only."""
     candidates: tuple[dict[str, Any], ...] = ()
-    """Tokenizer settings that trials may compare, as overlays for `data`; the first is the chosen one."""
+    """Tokenizer settings that short trainings may compare (`trials`), as overlays for `data`, the suggested ones first;
+    empty in a fine-tuning.
+    """
 
 
 def choose_settings(
     survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None
 ) -> Chosen:
-    """Choose all settings of a new run: from the survey of the pairs, settings known for this corpus, and the user's.
+    """Choose all settings of a new run: the user's, else those known for a named corpus, else by the survey.
 
     Args:
         overlays: The user's settings; later ones override earlier ones.
-        hold_out: The number of pairs to validate on, or their share if below 1, if the user has set it.
+        hold_out: The number of pairs to hold out for validation, or their share if below 1; None if the user has not
+            set it.
     """
     model, steps = chosen_in("model", overlays), chosen_in("training", overlays).get("max_steps")
     propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps)
@@ -168,16 +177,17 @@ def choose_settings(
 
 
 def chosen_in(section: str, overlays: Sequence[Overlay]) -> dict[str, Any]:
-    """Return the user's settings of a section."""
+    """Return the user's settings of a section, such as `model`, by name."""
     return {key: value for overlay in overlays for key, value in overlay.get(section, {}).items()}
 
 
 def limit_length(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int) -> tuple[int, Survey]:
-    """Return the maximum number of tokens of a side, and the survey of the pairs within it if many pairs are longer.
+    """Return the maximum number of tokens of a side, and a survey of the pairs to choose settings for.
 
-    The maximum is `data.max_length`, or more, up to `most`, if nearly all pairs need more. Settings should suit the
-    pairs that are trained on. Counting tokens needs a tokenizer: if there is none yet, one is trained on a part of the
-    sample.
+    The maximum is `data.max_length`. If many pairs (more than one in `MANY`) are longer, it is raised, up to `most`, so
+    that 99.5 % of the pairs fit. If many are longer even then, the survey returned is that of the shorter pairs, which
+    will be trained on; otherwise it is `found`. Counting tokens needs a tokenizer: if `tokenizers` is None, one is
+    trained on a part of the sample.
     """
     sample, limit = found.sample, data.max_length
     bytes_of_longer = [max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample]
@@ -202,13 +212,16 @@ def _are_many(some: int, total: int) -> bool:
 
 
 def check_memory(settings: Settings, device: torch.device) -> None:
-    """Raise an error, before anything is written, if the model does not fit into memory."""
+    """Raise an error if training the model does not fit into the memory of the device."""
     sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
     machine.check_memory(count_parameters(settings.model, *sizes), device)
 
 
 def begin_compiling(settings: Settings, device: torch.device) -> None:
-    """Begin to compile the kernels of a Transformer in a thread, if it is trained on a GPU with recorded passes."""
+    """Start a thread that compiles the GPU kernels of a Transformer.
+
+    Nothing is done on a CPU, and in deterministic training, which does not use CUDA graphs.
+    """
     model, training = settings.model, settings.training
     if device.type == "cuda" and model.architecture == "transformer" and not training.deterministic:
         from seq2see.training import graphs  # late: it is for GPUs
@@ -226,8 +239,9 @@ def write_corpus(
     """Train tokenizers, and write them, the tokenised corpus and the settings into a new run folder.
 
     Args:
-        given: The pairs to validate on; if there are none, training pairs are held out.
-        base: The run that is fine-tuned, whose tokenizers are kept.
+        given: The pairs to validate on. If there are none, training pairs are held out or, if there are too few for
+            that, also validated on.
+        base: In a fine-tuning, the run that it starts from, whose tokenizers are used instead of new ones.
     """
     began = time.perf_counter()
     settings, survey, yours, say = chosen.settings, chosen.survey, config.keys(*request.overlays), reporter(request)
@@ -278,19 +292,25 @@ def write_corpus(
 def write_otherwise(
     corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, folder: Path, settings: Settings
 ) -> Prepared:
-    """Write the corpus into another folder with the tokenizers of other settings, without messages."""
+    """Train tokenizers for other settings, and write a run folder with them as `write_corpus` does, but without
+    progress messages.
+
+    Args:
+        folder: The folder to write.
+        settings: Its settings, instead of those of `chosen`.
+    """
     quiet = replace(request, watch=lambda event: None)
     return write_corpus(folder, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
 
 
 def _tagging(settings: Settings) -> Callable[[Pair], Pair]:
-    """Return a function that puts the tag of the target language in front of a source, if the run has tags."""
+    """Return a function that puts the tag of its target language before the source of a pair, if the run has tags."""
     languages = settings.data.tags.split()
     return (lambda pair: tagged(pair, languages)) if languages else lambda pair: pair
 
 
 def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
-    """Raise an error if the best model is to be chosen by BLEU but no target has enough words for it."""
+    """Raise an error if the best model is to be chosen by BLEU, but BLEU does not apply to the targets of the pairs."""
     if settings.training.metric == "bleu":
         from seq2see.evaluation import metrics
 
@@ -298,7 +318,7 @@ def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
 
 
 def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> Decides:
-    """Return a function that decides whether a pair is held out for validation."""
+    """Return a function that decides whether a training pair is held out for validation; none is if `given`."""
     data, survey = chosen.settings.data, chosen.survey
     key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source
     wanted = 0 if given else data.validation_pairs
@@ -307,7 +327,7 @@ def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, bas
 
 
 def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, say: Callable[[str], None]) -> Tokenizers:
-    """Learn tokenizers from the pairs of the sample that are not held out, or from all if there are no others."""
+    """Train tokenizers on the pairs of the sample that are not held out for validation, or on all if all are."""
     sample = chosen.survey.sample
     say(f"training tokenizers on {len(sample):,} pairs")
     return Tokenizers.learn([pair for pair in sample if not is_held_out(pair)] or sample, chosen.settings.data)
@@ -316,9 +336,10 @@ def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, say: Callable[[str],
 def _write_training(
     folder: Path, corpus: Corpus, is_held_out: Decides, settings: Settings, tokenizers: Tokenizers, base: Base | None
 ) -> tuple[Store, list[Pair], store.TooLong]:
-    """Tokenise the training pairs; return them, the pairs that are held out, and counts of those left out as too long.
+    """Tokenise the training pairs into the store `corpus/train`, and return it, with the pairs held out for validation.
 
-    The pairs are read once, from the first to the last, and only those that are held out are kept in memory.
+    Of both, pairs that are too long are left out; their counts are returned, too. The pairs are read once, from the
+    first to the last, and only those that are held out are kept in memory.
     """
     limit, with_tag = settings.data.max_length, _tagging(settings)
     kept_out: list[Pair] = []
@@ -337,7 +358,7 @@ def _write_training(
 
 
 def _learned_pairs(chosen: Chosen, tokenizers: Tokenizers) -> list[Pair]:
-    """Return up to 100 training pairs, on which training is validated if no pairs can be held out."""
+    """Return up to 100 training pairs to validate on, for a corpus from which no pairs can be held out."""
     learned = [*map(_tagging(chosen.settings), chosen.survey.sample[:1000])]
     fit, _ = store.short_enough(learned, tokenizers, chosen.settings.data.max_length)
     return (fit or learned)[:100]
@@ -365,10 +386,11 @@ def _warn_about_characters(
 
 
 def _with_output_limit(settings: Settings, train: Store, yours: set[str], is_fine_tuned: bool) -> Settings:
-    """Return settings that let outputs be twice as long as the mean, and at least as long as nearly all targets.
+    """Return settings with a limit of output lengths: `max_ratio` times the length of the source, plus `max_extra`.
 
-    If targets are much longer than that, the constant part of the limit grows, not the ratio to the source length: long
-    sources need no higher limit. The limit of a fine-tuned model is not lowered.
+    The ratio lets outputs be twice as long as targets are on average. If that is too short for 99.9 % of the targets,
+    `max_extra` grows before `max_ratio` does: long sources need no higher limit. The limit of a fine-tuned model is not
+    lowered, and `decoding.max_ratio` set by the user (`yours`) stays, with `max_extra`.
     """
     decoding = settings.decoding
     if "decoding.max_ratio" in yours:
@@ -388,7 +410,7 @@ def _with_output_limit(settings: Settings, train: Store, yours: set[str], is_fin
 
 
 def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
-    """Return a model with new weights, or with the initial weights of a fine-tuning."""
+    """Return a model with random weights or, in a fine-tuning, with those in `start.safetensors`."""
     settings = prepared.settings
     torch.manual_seed(settings.training.seed)
     model = build(settings.model, *prepared.tokenizers.sizes).to(device)
@@ -400,7 +422,11 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
 
 
 def choose_micro_tokens(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return the number of tokens in a forward pass: set by the user, used before the resume, or fit to the machine."""
+    """Return the maximum number of tokens in a forward pass, and report it if it has changed since the checkpoint.
+
+    It is the user's if set, else that of the checkpoint if it is from the same type of device, else one that fits the
+    memory of this device.
+    """
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
     if before.micro_tokens not in (0, found):
@@ -411,7 +437,7 @@ def choose_micro_tokens(prepared: Prepared, before: Progress, device: torch.devi
 def record_start(
     folder: Path, prepared: Prepared, model: Seq2Seq, before: Progress, micro_tokens: int, group: Group, watch: Watch
 ) -> Prepared:
-    """Record in the manifest what is going to be trained, and report it as an event."""
+    """Record model, device, versions and settings of the training in the manifest, and report them as event `Began`."""
     settings, sizes, device = prepared.settings, prepared.tokenizers.sizes, next(model.parameters()).device
     name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
     facts: dict[str, Any] = prepared.facts | {
@@ -448,10 +474,10 @@ def record_start(
 def run_loop(
     folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop, group: Group
 ) -> Generator[Event]:
-    """Train the model in the same way on all ranks; yield the events of the loop.
+    """Train the model on this rank, in step with all others; yield the events of the loop.
 
-    In one process on a CPU, the number of threads of a Transformer is adapted to the load of other programs. That of an
-    RNN is not, because its gradients depend on it: PyTorch splits their sums.
+    In one process on a CPU, the number of threads of a Transformer is adapted to the load of other programs. That of
+    other architectures is not: the gradients of an RNN depend on it, because PyTorch splits their sums among threads.
     """
     settings = prepared.settings
     is_on_cpu = next(model.parameters()).device.type == "cpu"

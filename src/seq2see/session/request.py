@@ -1,4 +1,4 @@
-"""Request, base run and events of a training; `training.events` defines further events."""
+"""Arguments, prepared data and events of a training; `training.events` defines the events of the training loop."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from seq2see.training import events
 
 
 class ReadingKeywords(TypedDict, total=False):
-    """Options for reading files of pairs, for what their names and first lines do not state."""
+    """Options for reading files of pairs, where their names and first lines do not say how; `train` explains them."""
 
     format: str | None
     source_column: str | int | None
@@ -27,29 +27,29 @@ class ReadingKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Said:
-    """A progress message of one line."""
+    """A message to the user in one line, about progress or a problem."""
 
     line: str
 
 
 @dataclass(frozen=True)
 class Began:
-    """The model and the data of a training that is about to begin."""
+    """The model, the data and the settings of a training that is about to begin or to resume."""
 
     folder: Path
     settings: Settings
     pairs: int
     validation_pairs: int
     dropped: dict[str, int]
-    """Number of pairs that are left out of training, by reason."""
+    """Number of pairs that are left out of training, by reason: `empty` (a side has no text) and `too_long`."""
     parameters: int
     vocabularies: tuple[int, int]
-    """Number of tokens in the vocabularies of source and target."""
+    """Sizes of the vocabularies of source and target."""
     device: str
     step: int
     """Step of the checkpoint from which training resumes; 0 for a new run."""
     seconds: float
-    """Seconds that training took up to `step`, in all earlier calls together."""
+    """Seconds that training and validation took up to `step`, in all earlier calls of `train` together."""
     languages: Sides
     """The languages of source and target, if they are known."""
     choices: list[Choice]
@@ -59,7 +59,7 @@ class Began:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised after a signal has stopped the training and everything is saved."""
+    """Raised after a signal has stopped a training and a checkpoint is saved; `signal` is its number."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
@@ -72,7 +72,7 @@ Watch = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Request:
-    """Arguments of one call of `train`."""
+    """Arguments of one call of `train`, which explains them."""
 
     pairs: str | Path | Sequence[str | Path]
     folder: Path
@@ -86,8 +86,8 @@ class Request:
     from_run: Path | None
     watch: Watch
     tune: float | None = None
-    """Maximum minutes for short trainings with other settings (trials); 0 for none; None if the corpus decides whether
-    there are any.
+    """Minutes to spend on short trainings that compare other settings (`trials`); 0 for none; None if the corpus
+    decides.
     """
 
 
@@ -101,14 +101,14 @@ class Prepared:
     valid: Store
     valid_pairs: list[Pair]
     facts: dict[str, Any]
-    """Contents of `manifest.json` of the run."""
+    """Contents of the run's `manifest.json`."""
     reasons: dict[str, str]
     """Reasons for the settings, keyed by the rows of `suggest.ROWS`."""
     yours: set[str]
     """Names of the settings that the user gave, such as `model.d_model`."""
     old_valid: Store | None = None
-    """In a fine-tuning, the validation set of the base run, to measure what was forgotten; None if it is not
-    available.
+    """In a fine-tuning, the validation set of the run that it started from, to measure what was forgotten; None if it
+    is not available, and in other trainings.
     """
     old_valid_pairs: list[Pair] = field(default_factory=list)
 
@@ -121,7 +121,7 @@ class Base:
     bundle: Bundle
     languages: Sides
     valid_pairs: list[Pair]
-    """Validation pairs of the base run, with language tags before the sources; empty if they are no longer
+    """Validation pairs of the base run, with language tags before the sources if it has tags; empty if they are not
     available.
     """
     original: dict[str, float]
@@ -131,7 +131,7 @@ class Base:
     held_out_by: str
     """Name in `survey.HASHES` of the hash function that chose the validation pairs of the base run."""
     met: set[str] = field(default_factory=set)
-    """Sources of `valid_pairs` that were found among the new training pairs."""
+    """Sources of `valid_pairs` that `noting_sources` has found among the new training pairs."""
 
     @property
     def name(self) -> str:

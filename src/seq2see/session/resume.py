@@ -1,4 +1,4 @@
-"""Read a run folder that was prepared before: to resume its training, or to join it under torchrun."""
+"""Read a run folder that was prepared before: to resume its training, or to take part in it under torchrun."""
 
 import os
 from collections import deque
@@ -22,11 +22,14 @@ from seq2see.training.events import INTERRUPTED, Finished
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
 """Entries of the manifest that must be integers for a training to be resumed, because they are reported again."""
 FORMER_NAMES = {"rate": "learning rate"}
-"""Names of rows of the table of choices in manifests of older versions, and the name of each now."""
+"""Names of rows in the table of chosen settings (`choices`) in manifests of older versions, with the names of today."""
 
 
 def can_resume(request: Request) -> bool:
-    """Return whether to resume an earlier run in the folder; raise an error if the folder cannot be used."""
+    """Return whether to resume the run in `request.folder`; False if a new one is to be made there.
+
+    Raise an error if the folder has contents but neither `--resume` nor `--force` is given, or if it is no run folder.
+    """
     folder = request.folder
     if not folder.is_dir():
         raise RunError(f"{folder}: is a file, expected a run folder")
@@ -42,7 +45,10 @@ def can_resume(request: Request) -> bool:
 
 
 def reopened(request: Request) -> Prepared:
-    """Read an earlier run if it matches the request. The corpus itself may have been deleted since."""
+    """Read an earlier run to resume it; the files of its corpus are not needed.
+
+    Raise an error if it was trained on another corpus, or fine-tuned from another run, than the request names.
+    """
     folder = request.folder
     trained_on, named = storage.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
     if trained_on != named:
@@ -52,7 +58,9 @@ def reopened(request: Request) -> Prepared:
 
 
 def begin_again(folder: Path, prepared: Prepared) -> None:
-    """Write changed settings, and delete results of an earlier end of the training from `prepared.facts`."""
+    """Write changed settings to `settings.toml`, and delete results of an earlier end of the training (scores,
+    diagnosis, alignment, confidence) from `prepared.facts`.
+    """
     if prepared.settings != config.read_settings(folder):
         config.write_toml(prepared.settings, folder / "settings.toml")
     prepared.facts.get("fine_tuning", {}).pop("scores", None)
@@ -61,7 +69,10 @@ def begin_again(folder: Path, prepared: Prepared) -> None:
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
-    """Read the contents of a run folder, with the settings that the user has changed."""
+    """Read the contents of a run folder, with the settings that the user has changed since.
+
+    Raise an error if the folder is damaged, or if settings were changed that are fixed once a run has started.
+    """
     facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
     before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
@@ -117,7 +128,7 @@ def _check_start(request: Request) -> None:
 
 
 def is_finished(folder: Path, prepared: Prepared) -> bool:
-    """Return whether a run was ended by a limit that still applies."""
+    """Return whether a run was finished, and has reached a limit (steps, minutes, patience) of its present settings."""
     newest = checkpoint.newest(folder / "checkpoints")
     if prepared.facts.get("state") != "finished" or newest is None:
         return False
@@ -125,7 +136,10 @@ def is_finished(folder: Path, prepared: Prepared) -> bool:
 
 
 def follow(group: Group) -> Run:
-    """Wait until the first process has prepared a training, and take part in it."""
+    """Wait until the first process of torchrun has prepared a training, and take part in it until its end.
+
+    If the run is finished already, return it.
+    """
     device = machine.pick_device()
     place, micro_tokens = group.first_does(lambda: None)
     folder = Path(place)

@@ -1,7 +1,8 @@
-"""Survey a corpus: one streaming pass counts its pairs, words and characters, and keeps a sample.
+"""Survey a corpus: one streaming pass counts its pairs, words and characters, and keeps a random sample of pairs.
 
-From the sample follow the kind of text of each side (`Survey.texts`), by which tokenizers are suggested, and the pairs
-that are held out for validation (`held_out`). Blocks of consecutive pairs are kept for the doctor (`examine`).
+The sample shows the kind of text of each side (`Survey.texts`), by which tokenizers are suggested, and which texts are
+too frequent to be held out for validation (`held_out`). Blocks of consecutive pairs are kept, too, in which the package
+`doctor` finds likely problems (`examine`).
 """
 
 import random
@@ -35,27 +36,27 @@ SAMPLE_CHARACTERS = 1 << 28
 pairs.
 """
 LONGEST_WORD = 100
-"""Number of leading characters of a word that are kept to count distinct words."""
+"""Number of leading characters by which words are distinguished when distinct words are counted."""
 BLOCK = 2048
 """Maximum number of consecutive pairs that a worker process surveys at a time."""
 LINES = 20_000
 """Maximum number of pairs, drawn at random from the sample, from which the kinds of tokenizers are chosen."""
 STRETCHES = 64
-"""Maximum number of blocks of `BLOCK` consecutive pairs, evenly spread over the corpus, that are kept for the doctor's
-checks.
+"""Maximum number of blocks of `BLOCK` consecutive pairs, evenly spread over the corpus, that are kept to be checked for
+problems (`examine`).
 """
 
 
 @dataclass
 class Side:
-    """One side of a corpus: the amount of text, its words and its alphabet."""
+    """One side of a corpus: its numbers of characters and words, its distinct characters, and some distinct words."""
 
     characters: int = 0
     words: int = 0
     alphabet: set[str] = field(default_factory=set)
     lexicon: set[str] = field(default_factory=set)
-    """Distinct words, until there are `MOST_WORDS`: a side with more is a language, and their exact number does not
-    matter.
+    """Distinct words; collecting them ends when there are `MOST_WORDS` or more. A side with so many is natural
+    language, and their exact number does not matter.
     """
     unspaced: bool = False
     """Whether the script has no spaces between words; the number of words is then an estimate."""
@@ -64,14 +65,14 @@ class Side:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Side":
-        """Return a side that has these texts."""
+        """Return the counts of these texts."""
         side = cls()
         for text in texts:
             side.add(text)
         return side
 
     def times(self, factor: float) -> "Side":
-        """Return the side scaled by a factor: an estimate of a corpus from its sample."""
+        """Return the side with its numbers of characters and words times a factor, as an estimate from a sample."""
         return replace(self, characters=round(self.characters * factor), words=round(self.words * factor))
 
     def add(self, text: str) -> None:
@@ -83,7 +84,7 @@ class Side:
             self.lexicon.update(word[:LONGEST_WORD] for word in words)
 
     def join(self, other: "Side") -> None:
-        """Add the counts of other texts of this side."""
+        """Add the counts of other texts to this side."""
         self.characters += other.characters
         self.words += other.words
         self.alphabet |= other.alphabet
@@ -93,27 +94,29 @@ class Side:
 
 @dataclass
 class Survey:
-    """The result of one streaming pass over the training pairs."""
+    """The result of one streaming pass over the training pairs: counts, a random sample, and blocks of pairs."""
 
     pairs: int = 0
     left_out: int = 0
-    """Number of pairs of the corpus that are not part of this survey, because they are too long for training."""
+    """Estimated number of pairs of the corpus that are not part of this survey, because they are too long."""
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
     room: int = field(default_factory=lambda: SAMPLE)
-    """Maximum number of pairs in the sample; it is lowered if the sample has too many characters."""
+    """Maximum number of pairs in the sample; it is lowered if the sample exceeds `SAMPLE_CHARACTERS`."""
     sampled: int = 0
-    """Number of characters in the sample."""
+    """Number of characters in the sample, both sides together."""
     languages: set[str] = field(default_factory=set)
     """Target languages of the pairs; empty unless the corpus is trained with language tags."""
     stretches: list[tuple[int, list[Pair]]] = field(default_factory=list)
-    """Blocks of consecutive pairs, evenly spread over the corpus, each with the number of pairs before it."""
+    """Blocks of consecutive pairs, evenly spread over the corpus, each with the number of pairs before it in the
+    corpus.
+    """
     every: int = 1
-    """One in this many blocks is kept in `stretches`; the number doubles whenever there are too many."""
+    """One in this many blocks is kept in `stretches`; the number doubles whenever there are more than `STRETCHES`."""
 
     def keep(self, number: int, block: list[Pair]) -> None:
-        """Keep a block of consecutive pairs or drop it, so that the kept blocks are evenly spread."""
+        """Put the block with this number into `stretches` or not, so that the blocks there are evenly spread."""
         if number % self.every == 0:
             self.stretches.append((self.pairs, block))
         if len(self.stretches) > STRETCHES:
@@ -121,7 +124,7 @@ class Survey:
             self.every *= 2
 
     def count(self, pair: Pair, dice: random.Random) -> None:
-        """Count a pair, and put it into the sample with equal probability for all pairs (reservoir sampling)."""
+        """Count a pair, and put it into the sample with the same probability as any other (reservoir sampling)."""
         self.pairs += 1
         if len(self.sample) < self.room:
             self.sample.append(pair)
@@ -138,11 +141,14 @@ class Survey:
 
     @property
     def longest_text(self) -> int:
-        """Return the number of bytes of the longest text in the sample."""
+        """Return the number of UTF-8 bytes of the longest source or target in the sample."""
         return max((len(side.encode()) for pair in self.sample for side in (pair.source, pair.target)), default=0)
 
     def texts(self) -> tuple["Text", "Text"]:
-        """Return the kind of text of both sides, judged by distinct random pairs: repeating one adds no evidence."""
+        """Return the kind of text of source and target, judged by up to `LINES` random pairs of the sample.
+
+        Of equal pairs only one counts, because repetition adds no evidence.
+        """
         dice = random.Random(0)
         some = self.sample if len(self.sample) <= LINES else dice.sample(self.sample, LINES)
         pairs = list(dict.fromkeys((pair.source, pair.target) for pair in some))
@@ -150,7 +156,10 @@ class Survey:
         return source, _text_of(self.target, self.pairs, [target for _, target in pairs], dice)
 
     def only(self, kept: list[Pair]) -> "Survey":
-        """Return the survey of a corpus reduced to the pairs in `kept`, scaled from the sample to the whole corpus."""
+        """Return the survey of the corpus without pairs like those of the sample that are not in `kept`.
+
+        Its counts are estimates, scaled from `kept` to the whole corpus.
+        """
         pairs = round(self.pairs * len(kept) / len(self.sample))
         found = Survey(pairs, self.left_out + self.pairs - pairs, sample=kept)
         found.source = Side.of(pair.source for pair in kept).times(pairs / len(kept))
@@ -163,10 +172,10 @@ def _length(pair: Pair) -> int:
 
 
 def survey_corpus(pairs: Iterable[Pair], with_languages: bool = False) -> Survey:
-    """Read every pair once, on all cores; memory does not grow with their number.
+    """Read every pair once and return the survey, computed on all cores; memory does not grow with the number of pairs.
 
     Args:
-        with_languages: Whether every pair must have a target language, which is then recorded.
+        with_languages: Whether to collect the target languages; a pair without one is then an error.
     """
     found = Survey()
     dice = random.Random(0)
@@ -186,14 +195,21 @@ def survey_corpus(pairs: Iterable[Pair], with_languages: bool = False) -> Survey
 
 
 class _Looking:
-    """Callable for worker processes that measures a block of texts (source, target, source, ...)."""
+    """Callable for worker processes that counts a block of texts (source, target, source, ...)."""
 
     def __call__(self, texts: list[str]) -> tuple[Side, Side]:
         return Side.of(texts[::2]), Side.of(texts[1::2])
 
 
 def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iterable[Pair] | None) -> list[str]:
-    """Return lines about likely problems of the corpus. No pair is left out because of them: the user decides."""
+    """Return lines about likely problems of the corpus. No pair is left out because of them: the user decides.
+
+    The sample and the blocks of pairs are removed from `survey`, to free their memory.
+
+    Args:
+        valid_pairs: Validation pairs that were not held out from the corpus; empty if there are none.
+        given: The object that they were read from.
+    """
     from seq2see.doctor.examination import Examination, short
 
     # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training.
@@ -221,30 +237,31 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
 # What a text is made of, and the kinds of tokenizer that suit it.
 
 SENTENCE, WORD = 10, 2
-"""In scripts without spaces: minimum mean number of characters of texts that are taken for sentences, and the number of
-characters that are counted as one word.
+"""In scripts without spaces: minimum mean number of characters per text for a side to be taken for sentences, and the
+number of characters that are counted as one word.
 """
 PHRASE = 2
-"""Mean number of words per text from which a side is taken for sentences; with fewer, it is taken for single words,
-which are tokenised into characters.
+"""Mean number of words per text from which a side is taken for sentences; with fewer, it is taken for single words, for
+which a tokenizer of characters or of Korean letters is preferred.
 """
 
 
 @dataclass(frozen=True)
 class Text:
-    """One side of a corpus without its tags: its amount, some lines, and the tokenizers that suit it."""
+    """The kind of text of one side of a corpus, without tags in it: its counts, some lines, and suitable tokenizers."""
 
     side: Side
     lines: list[str]
     kinds: tuple[str, ...]
     """Kinds of tokenizers that suit the side, the preferred one first."""
     where: TagPlace
+    """Where the texts of the side have tags, such as `<RX_1>`: at the beginning, the end, both, or nowhere."""
     tags: int
-    """Number of tokens that the vocabulary needs for the tags of this side."""
+    """Number of tokens that the vocabulary needs for these tags."""
 
 
 def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> Text:
-    """Return the kind of text of one side, given random lines of it."""
+    """Return the kind of text of one side, given its counts, the number of pairs of the corpus, and random lines."""
     where: TagPlace = where_tags_are(lines) if side.words > 1.9 * pairs else "none"
     count = 0
     if where != "none":
@@ -258,7 +275,7 @@ def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> T
 
 
 def _with_words(side: Side, pairs: int, lines: Sequence[str]) -> Side:
-    """Return the side with an estimated number of words if it is written without spaces."""
+    """Return the side with an estimated number of words if it has sentences written without spaces, else unchanged."""
     letters = sum(not unicodedata.combining(sign) for line in lines for sign in line)
     if letters < SENTENCE * len(lines) or not characters.are_unspaced(list(lines)):
         return side
@@ -266,7 +283,7 @@ def _with_words(side: Side, pairs: int, lines: Sequence[str]) -> Side:
 
 
 def _kinds(side: Side, pairs: int, lines: Sequence[str], few: Sequence[str]) -> tuple[str, ...]:
-    """Return the kinds of tokenizer that suit a side, the preferred first."""
+    """Return the kinds of tokenizers that suit a side, the preferred one first."""
     if side.unspaced:
         return "unigram", "characters"
     if side.words >= PHRASE * pairs and _are_symbols(side, lines):
@@ -281,9 +298,9 @@ def _kinds(side: Side, pairs: int, lines: Sequence[str], few: Sequence[str]) -> 
 
 
 def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
-    """Return whether the words are a closed set in which nearly every word occurs often.
+    """Return whether the words are a small closed set, most of which occur often.
 
-    The number of words that occur once estimates the share of unknown words in new text (Good-Turing).
+    The share of words that occur once estimates the share of unknown words in new text (Good-Turing).
     """
     if len(side.lexicon) >= Side.MOST_WORDS:
         return False
@@ -293,7 +310,7 @@ def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
 
 
 def _are_molecules(lines: Sequence[str]) -> bool:
-    """Return whether nearly all lines are SMILES, and two thirds of them contain more than plain letters."""
+    """Return whether 90 % of the lines are molecules in SMILES, and two thirds of the lines are not just letters."""
     if 3 * sum(not line.isalpha() for line in lines) < 2 * len(lines):
         return False
     return sum(bool(line.strip()) and all(map(patterns.is_smiles, line.split())) for line in lines) >= 0.9 * len(lines)
@@ -305,7 +322,9 @@ def _are_korean(lines: Sequence[str]) -> bool:
 
 
 def in_common(sources: Sequence[str], targets: Sequence[str]) -> float:
-    """Return the share of text that two sides have in common: the overlap of their character-bigram frequencies."""
+    """Return the share of text that two sides have in common, from 0 to 1: the overlap of their relative frequencies of
+    character bigrams.
+    """
     one, other = _frequencies(sources), _frequencies(targets)
     return sum(min(share, other[each]) for each, share in one.items() if each in other)
 
@@ -325,27 +344,29 @@ def _frequencies(lines: Sequence[str]) -> dict[str, float]:
 
 
 FEW = 20
-"""Number of pairs below which none are held out for validation unless the user asks for it; validation then uses
-training pairs.
+"""Minimum number of pairs of a corpus for some to be held out for validation, unless the user asks for it; with fewer,
+validation uses training pairs.
 """
 
 HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
     "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
     "crc32": lambda text: crc32(text) / 2**32,
 }
-"""Hash functions from a text to a pseudo-random number from 0 to 1. CRC32 is linear, so that similar texts get similar
-numbers: of 000 to 999 it chooses 124 instead of 100, none of which ends in 3 or 7. It is used only for fine-tuning a
-run of seq2see 0.1.0: the same choice keeps pairs that its model has already learned out of the new validation set.
+"""Hash functions, by name, from a text to a pseudo-random number from 0 to 1. Texts with low numbers are held out for
+validation. CRC32 is linear, so that the numbers of similar texts are related: for a share of 10 %, it chooses 124 of
+000 to 999 instead of 100, none of which ends in 3 or 7. It is used only for fine-tuning a run of seq2see 0.1.0, which
+used it: the same choice keeps pairs that its model has already learned out of the new validation set.
 """
 HASH: Final = "blake2b"
-"""Name of the hash in `HASHES` that new runs use. The manifest records it as `held_out_by`; if that is missing, it is
-CRC32.
+"""Name of the hash in `HASHES` that new runs use. The manifest records it as `held_out_by`; runs without that entry
+used CRC32.
 """
 
 
 def to_hold_out(valid: str | Path | float | None) -> float | None:
-    """Return the number of pairs to hold out, or their share if it is below 1; None if `valid` names pairs, as `./500`
-    does.
+    """Return the number of pairs to hold out, or their share if it is below 1, as the option `--valid` says.
+
+    Return None if `valid` is None or names a file or corpus, as `./500` does.
 
     >>> to_hold_out("2%")
     0.02
@@ -361,7 +382,10 @@ def to_hold_out(valid: str | Path | float | None) -> float | None:
 
 
 def as_count(hold_out: float, pairs: int) -> int:
-    """Return the number of pairs to hold out: `hold_out` itself, or that share of the pairs if it is below 1."""
+    """Return the number of pairs to hold out: `hold_out` itself, or that share of the pairs if it is below 1.
+
+    More than half of the pairs are an error.
+    """
     if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
         raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
     return int(count)
@@ -372,16 +396,23 @@ Key = Callable[[Pair], str]
 
 
 def by_source(pair: Pair) -> str:
-    """Return the source of a pair, as the key that decides: no source is then in both training and validation set."""
+    """Return the source, as the text whose hash decides whether a pair is held out for validation.
+
+    No source is then in both the training and the validation set.
+    """
     return pair.source
 
 
 def by_either(parts: Sequence[Sides]) -> Key:
-    """Return a function from a pair to the text that decides whether it is held out, for tagged files.
+    """Return a function from a pair to the text whose hash decides whether it is held out, for runs with language tags.
 
     `m.en,m.de` beside `m.de,m.en` has every pair twice, in both directions: what is validated on in one direction must
-    not be learned in the other. So if any language is on both sides, the text that decides is the same for both
-    directions.
+    not be learned in the other. So if any language is on both sides, the text is the same for both directions: that in
+    the language that all files have or, if there is none, the first of the two in code point order. Otherwise it is
+    the source.
+
+    Args:
+        parts: The languages of source and target of each file.
     """
     if not {part.source for part in parts} & {part.target for part in parts} - {None}:
         return by_source
@@ -395,15 +426,17 @@ def by_either(parts: Sequence[Sides]) -> Key:
 def held_out(
     sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source, by: str = HASH
 ) -> Decides:
-    """Return a function that decides whether a pair is held out for validation.
+    """Return a function that decides whether a pair is held out for validation, by a hash of one of its texts.
+
+    Pairs with a text so frequent that far too many would be held out are trained on instead.
 
     Args:
         sample: Some of the pairs, or all.
         pairs: The number of pairs in the corpus.
-        wanted: About how many pairs to hold out; at most a tenth, or half if the user has asked for it.
-        asked: Whether the user has asked for it, so that some are held out however few pairs there are.
-        key: Returns the text of a pair that decides.
-        by: The hash of that text, one of `HASHES`.
+        wanted: About how many pairs to hold out; at most a tenth of all, or half if `asked`.
+        asked: Whether the user has asked for it. If not, none are held out of fewer than `FEW` pairs.
+        key: Function that returns the text of a pair to be hashed.
+        by: The name of the hash in `HASHES`.
     """
     fraction = HASHES[by]
     share = min(0.5 if asked else 0.1, wanted / pairs) if asked or pairs >= FEW else 0.0

@@ -2,8 +2,8 @@
 
 `new_run` opens the corpus, surveys it, chooses the settings, trains tokenizers and writes the tokenised corpus; `learn`
 builds the model, trains it and writes the report. A resumed run (`resume`) starts at `learn`, fine-tuning
-(`fine_tuning`) replaces a few steps, other settings may be tried first (`trials`), and under torchrun all processes but
-the first only train (`resume.follow`).
+(`fine_tuning`) replaces a few steps, short trainings may compare settings first (`trials`), and under torchrun all
+processes but the first only train (`resume.follow`).
 
 The pairs are read twice, whatever their number: once by the survey, and once to tokenise them.
 """
@@ -57,24 +57,25 @@ def train(
     watch: Watch | None = None,
     **reading: Unpack[ReadingKeywords],
 ) -> Run:
-    """Train a model on pairs; the corpus suggests all settings that are not given.
+    """Train a model on pairs of source and target; settings that are not given are chosen for the corpus.
 
-    Started by torchrun, many processes train one model together; the first of them alone writes and calls `watch`.
+    Started by torchrun, many processes train one model together; only the first writes files and calls `watch`.
 
     Args:
         pairs: A file, two parallel files joined by a comma, or the name of a corpus; or a list of these.
         out: The run folder, `runs/<name of the corpus>` if not given.
-        valid: Pairs to validate on; a number or a share (500, 0.02, "2%") holds out about that many of `pairs`, and
-            some are held out if nothing is given.
+        valid: Pairs to validate on; a number or a share (500, 0.02, "2%") holds out about that many of `pairs`. If not
+            given, the validation set of a named corpus is used, and some of `pairs` are held out if there is none.
         preset: A named set of settings, such as "tutorial-small".
         config_file: Settings in TOML, over the preset.
         settings: Settings as a tree, over the file: `{"training": {"max_steps": 500}}`.
         resume: Resume from the newest checkpoint in `out`; where there is no run yet, begin one.
-        force: Throw an earlier run in `out` away.
-        from_run: Fine-tune the model of this run: its tokenizers, model and tags are kept, and `fine_tuning` in the
-            manifest says what it forgot.
-        tune: Minutes to spend on trials of other settings (`trials`); 0 for none. If not given, the corpus decides.
-        watch: Called with each event. If not given, a notebook shows a progress bar.
+        force: Delete an earlier run in `out`.
+        from_run: Fine-tune the model of this run folder: its tokenizers, model and tags are kept, and `fine_tuning` in
+            the manifest says what it forgot.
+        tune: Minutes to spend on short trainings that compare other settings (`trials`); 0 for none. If not given, the
+            corpus decides.
+        watch: Function that is called with each event. If not given, a notebook shows a progress bar.
         reading: `format` of the files; `source_column` and `target_column` of CSV and TSV by name or by number from 1,
             or the keys in JSONL; `source_language` and `target_language`, where the files do not say them, or to
             choose among the languages of a TMX file; `tag` puts the language of the target in front of each source, so
@@ -106,9 +107,9 @@ def train(
 
 
 def start(request: Request, group: Group) -> Run:
-    """Resume the run in the folder if that is requested and there is one; otherwise make a new run.
+    """Resume the run in `request.folder` if that is requested and there is one; otherwise make a new run.
 
-    All processes but the first one wait until there is something to train.
+    Processes of torchrun other than the first wait until the first has prepared the run folder, and then take part.
     """
     if not group.is_first:
         return resume.follow(group)
@@ -122,7 +123,7 @@ def start(request: Request, group: Group) -> Run:
 
 
 def resume_run(request: Request, group: Group) -> Run:
-    """Continue training from the newest checkpoint, or only complete the final work of a finished run."""
+    """Continue training from the newest checkpoint; if the run is finished, only write what is missing at its end."""
     device, folder = machine.pick_device(), request.folder
     prepared = resume.reopened(request)
     if resume.is_finished(folder, prepared):
@@ -136,7 +137,10 @@ def resume_run(request: Request, group: Group) -> Run:
 
 
 def new_run(request: Request, group: Group) -> Run:
-    """Make a run folder from pairs, and train the model in it."""
+    """Make a run folder from pairs, and train the model in it.
+
+    If `resume` is requested and another process has made the folder meanwhile, that run is resumed.
+    """
     base = None if request.from_run is None else fine_tuning.open_base(request)
     corpus = prepare.open_corpus(request)
     given = prepare.open_validation(request, corpus)
@@ -152,11 +156,11 @@ def new_run(request: Request, group: Group) -> Run:
 def make_folder(
     request: Request, corpus: Corpus, given: Iterable[Pair] | None, base: Base | None, device: torch.device
 ) -> tuple[Prepared, Callable[[], list[str]]]:
-    """Make a run folder that is ready for training; return it, and a function that examines the corpus.
+    """Make a run folder that is ready for training. Return its contents, and a function that examines the corpus.
 
     Args:
         given: The pairs to validate on; None to hold out some of the training pairs.
-        base: The run that is fine-tuned.
+        base: In a fine-tuning, the run that it starts from; else None.
     """
     request.watch(Said(f"reading {corpus.name}"))
     survey = survey_corpus(corpus.train, with_languages=prepare.wants_tags(request, base))
@@ -191,8 +195,11 @@ def learn(
 ) -> Run:
     """Train the model of a prepared run folder, from its newest checkpoint if it has one, and write the report.
 
+    If the folder has trials (short trainings that compare settings), they are run before.
+
     Args:
-        examined: Called after the first update; returns lines about likely problems of the corpus.
+        examined: Function that returns lines about likely problems of the corpus; called at the first event of the
+            training loop.
     """
     folder, watch = request.folder, request.watch
     if (folder / trials.FOLDER).is_dir():
