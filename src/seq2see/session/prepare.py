@@ -100,9 +100,7 @@ def _reading(request: Request) -> ReadingOptions:
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
-    """Return whether each source gets a tag of its target language at the beginning: in a fine-tuning, if the base run
-    has tags; otherwise, if the user asks for them.
-    """
+    """Return whether sources get a tag of their target language: as in the base run; without one, if the user asks."""
     if base is not None:
         return bool(base.tags)
     return request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)
@@ -117,9 +115,7 @@ def check_corpus(corpus: Corpus, survey: Survey, request: Request) -> None:
 
 
 def read_validation(given: Iterable[Pair] | None) -> list[Pair]:
-    """Return the validation pairs as a list, empty if None is given; faulty files and files without pairs raise an
-    error.
-    """
+    """Return the validation pairs as a list, empty for None; faulty files, and files without pairs, raise an error."""
     pairs = [] if given is None else list(given)
     if given is not None and not pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
@@ -151,8 +147,7 @@ def choose_settings(
 
     Args:
         overlays: The user's settings; later ones override earlier ones.
-        hold_out: The number of pairs to hold out for validation, or their share if below 1; None if the user has not
-            set it.
+        hold_out: The number of pairs to validate on, or their share if below 1; None if the user has not set it.
     """
     model, steps = chosen_in("model", overlays), chosen_in("training", overlays).get("max_steps")
     propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps)
@@ -218,10 +213,7 @@ def check_memory(settings: Settings, device: torch.device) -> None:
 
 
 def begin_compiling(settings: Settings, device: torch.device) -> None:
-    """Start a thread that compiles the GPU kernels of a Transformer.
-
-    Nothing is done on a CPU, and in deterministic training, which does not use CUDA graphs.
-    """
+    """Start a thread that compiles the GPU kernels of a Transformer, unless it trains on a CPU or deterministically."""
     model, training = settings.model, settings.training
     if device.type == "cuda" and model.architecture == "transformer" and not training.deterministic:
         from seq2see.training import graphs  # late: it is for GPUs
@@ -292,13 +284,7 @@ def write_corpus(
 def write_otherwise(
     corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, folder: Path, settings: Settings
 ) -> Prepared:
-    """Train tokenizers for other settings, and write a run folder with them as `write_corpus` does, but without
-    progress messages.
-
-    Args:
-        folder: The folder to write.
-        settings: Its settings, instead of those of `chosen`.
-    """
+    """Write a run folder with other `settings` and tokenizers, as `write_corpus` does, without progress messages."""
     quiet = replace(request, watch=lambda event: None)
     return write_corpus(folder, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
 
@@ -422,10 +408,8 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
 
 
 def choose_micro_tokens(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return the maximum number of tokens in a forward pass, and report it if it has changed since the checkpoint.
-
-    It is the user's if set, else that of the checkpoint if it is from the same type of device, else one that fits the
-    memory of this device.
+    """Return the maximum tokens in a forward pass: set by the user, else as before on this type of device, else by
+    the memory.
     """
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)

@@ -24,9 +24,10 @@ UInt64s = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs packed end to end: sequence b is `tokens_N[offsets[b] : offsets[b + 1]]`. All tensors are int64.
+    """Pairs packed end to end: source b is `source_N[source_offsets[b] : source_offsets[b + 1]]`, and so for targets.
 
-    The target holds the labels: tokens and END. Both offsets have one entry more than there are pairs.
+    All tensors are int64. The target holds the labels: tokens and END. Both offsets have one entry more than there are
+    pairs.
     """
 
     source_N: Tensor

@@ -45,10 +45,7 @@ with a list of texts starts threads, which takes 0.1 ms of CPU time and, on a bu
 
 
 def normalize(text: str, how: Normalization) -> str:
-    """Return a text normalised for tokenising: unchanged, by NFKC, or by NFKC in lower case, as `how` says.
-
-    Lone surrogates always become U+FFFD.
-    """
+    """Return a text unchanged, in NFKC, or in NFKC and lower case, as `how` says; lone surrogates become U+FFFD."""
     if not text.isascii():
         text = SURROGATE.sub("\ufffd", text)
         if how != "identity":

@@ -32,9 +32,7 @@ from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 BAD_UPDATES = 5
-"""Number of consecutive updates with a non-finite loss or gradient from which training returns to a checkpoint. Each
-such update is skipped; their number is checked at steps that are logged or validated.
-"""
+"""Minimum number of consecutive updates with non-finite loss or gradient, all skipped, for a return to a checkpoint."""
 MOST_RETURNS = 3
 Validate = Callable[[], dict[str, float]]
 
@@ -53,20 +51,14 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Iterator[Event]:
-    """Train until a limit in `settings` is reached: steps, minutes, or validations without improvement (patience).
-
-    Training resumes from the newest checkpoint in the folder `run`, if there is one, and writes checkpoints and the
-    model that validates best there.
+    """Train until a limit in `settings`, from the newest checkpoint in `run` if it has one; save the best model there.
 
     Args:
         window_pairs: Number of pairs that are sorted by length and divided into batches together.
         d_model: Width of the model, which sets the learning rate if `settings.learning_rate` is 0.
         validate: Function that validates the model and returns its scores by the name of the metric.
-        lower_is_better: Whether lower scores of `settings.metric` are better.
-        micro_tokens: Maximum number of source and target tokens in one forward pass, except for a single longer pair;
-            it is halved when memory runs out.
+        micro_tokens: Maximum number of tokens in one forward pass of several pairs; halved when memory runs out.
         should_stop: Function that returns whether training should end early; a checkpoint is then saved.
-        group: The processes that train this model together.
     """
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
     loop = _Loop(model, store, settings, plan, run, group, should_stop)
@@ -89,9 +81,8 @@ def train(
 class _Loop:
     """State of a training between two updates.
 
-    The results of an update are only in `progress`, the model, the optimizer and the random state. An update or a
-    validation that `Stopped` aborts changes none of them; an update that runs out of memory only lowers
-    `progress.micro_tokens`, and is repeated.
+    The results of an update are only in `progress`, the model, the optimizer and the random state. If it is aborted by
+    `Stopped`, it changes none of them; if memory runs out, only `progress.micro_tokens`, and it is repeated.
     """
 
     def __init__(
@@ -111,8 +102,7 @@ class _Loop:
         self.forward_backward = fastest_passes(model, settings)
         self.progress = Progress()
         self.saved_step = 0
-        self.reason: str | None = None
-        """Reason why training ends; None while it continues."""
+        self.reason: str | None = None  # why training ends; None while it continues
         self.validation_is_due = False
 
     def begin(self, micro_tokens: int) -> None:
@@ -138,11 +128,7 @@ class _Loop:
         self.meter = _Meter(progress, self.device)
 
     def validated(self, validate: Validate, lower_is_better: bool) -> Iterator[Event]:
-        """Validate and yield the scores as an event; save a checkpoint, and the model if it is the best so far.
-
-        Nothing is saved if the latest update was skipped because it was not finite, unless training ends. If a stop is
-        requested during the validation, nothing is yielded either.
-        """
+        """Validate and yield the scores; save a checkpoint, and the model if it is best, but not while updates fail."""
         self.validation_is_due = False
         began = time.perf_counter()
         try:
@@ -177,11 +163,7 @@ class _Loop:
         )
 
     def updated(self, d_model: int) -> Iterator[Event]:
-        """Make one update of the weights with the next effective batch, and yield events about it.
-
-        If memory runs out, the micro-batches become smaller instead, and the next call repeats the update. After
-        `BAD_UPDATES` consecutive updates that were not finite, training returns to a checkpoint.
-        """
+        """Make one update and yield events; if memory runs out or `BAD_UPDATES` were not finite, prepare to retry."""
         settings, step = self.settings, self.progress.step + 1
         indices, position = next(self.batches)
         lengths = self.store.source_lengths(indices) + self.store.target_lengths(indices)
@@ -223,9 +205,7 @@ class _Loop:
         self.validation_is_due = self._is_due()
 
     def _learning_rate(self, step: int, d_model: int) -> float:
-        """Return the learning rate of update `step`: that of the schedule, halved once for each return to a checkpoint
-        so far.
-        """
+        """Return the learning rate of update `step`: by the schedule, halved for each return to a checkpoint so far."""
         settings = self.settings
         scheduled = schedule.rate(
             step,
@@ -238,12 +218,8 @@ class _Loop:
         return 0.5**self.progress.slowed * scheduled
 
     def _shrunk(self, problem: Exception, pieces: list[Int64s], tokens: int) -> Shrunk:
-        """Halve the maximum number of tokens in a forward pass after memory ran out, so that the update is repeated.
-
-        Args:
-            problem: The exception of the update; it is raised again if it has another cause.
-            pieces: The micro-batches of this rank. If none on any rank has two pairs, `RunError` is raised.
-            tokens: The number of source and target tokens of the effective batch.
+        """Halve the maximum number of tokens in a forward pass, so that the update is repeated. Raise an error if
+        `problem` is not that memory ran out, or if no micro-batch has two pairs.
         """
         if not is_out_of_memory(problem):
             raise problem
@@ -264,9 +240,6 @@ class _Loop:
 
     def _returned(self, batch: list[Int64s]) -> Returned:
         """Restore the newest checkpoint whose latest update was finite, delete later ones, and halve the learning rate.
-
-        Args:
-            batch: The latest effective batch in micro-batches, in which the error finds the cause.
 
         Raises:
             NotFinite: There is no such checkpoint, or training has returned `MOST_RETURNS` times already.
@@ -307,10 +280,7 @@ class _Loop:
         return self.reason != INTERRUPTED and (regularly or self.reason is not None)
 
     def _limit(self) -> str | None:
-        """Return which limit of the settings is reached, as a text, or None if none is.
-
-        The longest time of all ranks counts, so that all end together.
-        """
+        """Return which limit is reached, as a text, or None; the time is that of the slowest rank, for all to end."""
         progress = self.progress
         if self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))
@@ -331,9 +301,7 @@ def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
 
 
 Passes = Callable[[Batch, int], Tensor]
-"""Function of a micro-batch and the number of target tokens of the effective batch. It runs a forward and a backward
-pass, which adds the gradient of the loss divided by that number, and returns the three sums of `Loss` as one tensor.
-"""
+"""Function (micro-batch, tokens) that runs a forward and backward pass of loss / tokens; returns the sums of `Loss`."""
 
 
 def times(settings: Training) -> int:
@@ -342,10 +310,9 @@ def times(settings: Training) -> int:
 
 
 def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
-    """Return a function for forward and backward passes that uses CUDA graphs (`graphs.RecordedPasses`) if possible.
+    """Return passes by CUDA graphs (`graphs.RecordedPasses`) if GPU and model support them, else `plain_passes`.
 
-    It is `plain_passes` on a CPU, if the model or the GPU does not support the kernels for graphs, and in deterministic
-    training: whether a pass uses a graph depends on the batches before it.
+    Deterministic training uses plain ones: whether a pass uses a graph depends on the batches before it.
     """
     plain, device = plain_passes(model, settings), next(model.parameters()).device
     if settings.deterministic or device.type != "cuda":
@@ -383,9 +350,6 @@ def accumulate_gradients(
 
     Args:
         tokens: Number of target tokens of the effective batch, including those of the other ranks.
-
-    Raises:
-        Stopped: `should_stop` returned True, on this rank or another.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
@@ -423,10 +387,7 @@ def apply_gradients(
 def update(
     model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, passes: Passes | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Make one update in a single process with an effective batch, given as micro-batches.
-
-    The result is that of `apply_gradients`.
-    """
+    """Make one update in a single process with the micro-batches of an effective batch; return as `apply_gradients`."""
     tokens = sum(piece.target_tokens for piece in pieces)
     sums = accumulate_gradients(model, pieces, tokens, passes or plain_passes(model, settings))
     return apply_gradients(model, optimizer, sums, settings, rate)
@@ -441,10 +402,9 @@ def loss_of(
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """Return whether matrix multiplications use bfloat16.
+    """Return whether matrix multiplications use bfloat16: on a GPU, if set, or by "auto" if the hardware supports it.
 
-    They do on a GPU if `settings.precision` is "bfloat16", or "auto" and the hardware supports it: emulated bfloat16 is
-    slower than float32. They never do on a CPU, where it is slower too and even crashes some virtual machines.
+    Emulated bfloat16 is slower than float32. So it is on a CPU, where it even crashes some virtual machines.
     """
     if device.type != "cuda" or settings.precision == "float32":
         return False
@@ -477,10 +437,7 @@ def _average(
     lower_is_better: bool,
     group: Group,
 ) -> Iterator[Validated]:
-    """Average the weights of the last `settings.average` checkpoints made at validations, if there are two or more.
-
-    Validate the average, yield its scores, and save it as the model of the run if it is better than the best so far.
-    """
+    """Average the last checkpoints, if two or more; save the average as the model if it validates best of all."""
     last = checkpoint.with_weights(run / "checkpoints", settings.average) if group.is_first else []
     count = group.first_does(lambda: len(last))
     if count < 2:
@@ -498,10 +455,7 @@ def _average(
 
 
 class _Meter:
-    """Sums losses, tokens and time over the updates since the last `read`.
-
-    Only the time inside `with meter:` counts for the throughput; `elapsed` counts all time, including validation.
-    """
+    """Sums over the updates since the last `read`; only time inside `with meter:` counts for the throughput."""
 
     def __init__(self, progress: Progress, device: torch.device) -> None:
         self._began = time.perf_counter() - progress.seconds
@@ -526,10 +480,7 @@ class _Meter:
         self._tokens += tokens
 
     def note(self, progress: Progress) -> Progress:
-        """Return the progress with the present time, sums and number of consecutive skipped updates.
-
-        With them, a resumed run writes the same next row of the log.
-        """
+        """Return the progress with the present time and sums, with which a resumed run continues the log."""
         return replace(
             progress,
             seconds=self.elapsed(),
