@@ -568,7 +568,7 @@ def test_a_weak_alignment_is_called_so_once(trained, cli, tmp_path):
     path.write_text(json.dumps(manifest | {"alignment": manifest["alignment"] | {"agreement": 0.2}}))
     ended = cli("translate", tmp_path / "run", "--alignments", stdin=b"bad\ncab\n")
     assert ended.err.count("\n") == 1
-    assert "Weak: most lines may be wrong" in ended.err
+    assert "Weak: most links may be wrong" in ended.err
     assert len(ended.out.splitlines()) == 2
 
 

@@ -1,1 +1,1 @@
-"""The inside of a model: record its activations by name, change them, and compute explanations from them."""
+"""Record the activations of a model by name, change them, and explain its translations by them."""

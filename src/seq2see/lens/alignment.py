@@ -1,4 +1,4 @@
-"""Align output tokens with the input tokens they come from: exactly, by leaving tokens out, or fast, by attention.
+"""Measure how much each output token depends on each input token, and align output with input by attention.
 
     method = choose(bundle, pairs)                          # once; a run keeps it in its manifest
     align(bundle, method, [sentence], [source_ids], [target_ids])[0].pharaoh        # "0-2 1-1 2-0"
@@ -11,10 +11,10 @@ and the other half measures how well they agree: the best of many heads always l
 A run with `training.alignment_weight` has a head that was taught to align (`training.guided_alignment`). Then nothing
 is chosen, and the agreement of this head with the statistical aligner that taught it is measured (`measure_guided`).
 
-A token that follows surely from the one before it does not depend on the input when it is predicted: after 2, the years
-of this century continue with 0. But the decoder looks up its place in the source when it reads this token in the next
-step. So the weights of that next row may be used for the token, too. When heads are chosen, a token also gets a
-small part of the importance of its neighbours.
+An output token that follows surely from the one before it does not depend on the input when it is predicted: after the
+digit 2, the years of this century continue with 0. But the decoder attends to where it comes from when it reads this
+token in the next step. So the weights of that next row may be used for the token, too. When heads are chosen, a token
+also gets a small part of the importance of its neighbours (`LENT`).
 """
 
 import itertools
@@ -45,10 +45,10 @@ one or two seconds for a small model.
 """
 CROSS: Final[tuple[Place, ...]] = ("cross",)
 WEAK = 0.5
-"""Minimum of `Method.agreement` for an alignment that is not called weak; below it, most links are guesses."""
+"""Value of `Method.agreement` below which users are told that an alignment is weak: most links may be wrong."""
 LENT = 0.05
-"""When heads are chosen, the share of an input token's importance for the previous and the next output token that is
-added to its importance for an output token: little compared with its own (docs/log.md).
+"""When heads are chosen, the importance of an input token for an output token is increased by this share of its
+importance for the previous and for the next output token (docs/log.md).
 """
 
 # --- importance ------------------------------------------------------------------------------------------------------
@@ -56,27 +56,28 @@ added to its importance for an output token: little compared with its own (docs/
 
 @dataclass(frozen=True)
 class Importance(Answer):
-    """Importance of each input token (column) for each output token (row), in nats of its log-probability."""
+    """Importance of each input token (column) for the log-probability of each output token (row), in nats."""
 
     source_tokens: list[str]
     target_tokens: list[str]
     gradient: Floats
-    """Gradient of the output token's log-probability, multiplied by the embedding (without position) of the input token
-    and summed.
+    """Gradient of the output token's log-probability with respect to the input token's embedding (without position),
+    multiplied by the embedding and summed over its dimensions.
     """
     left_out: Floats
     """Decrease of the output token's log-probability, in nats, when the input token is left out of the source; negative
-    if it increases.
+    if it increases, and 0 for the end token, which is never left out.
     """
     integrated: Floats | None = None
     """Integrated gradients; the baseline is the source with all token embeddings set to zero and its positions kept. A
-    row sums to the log-probability of its output token minus its log-probability at the baseline. None unless
-    requested.
+    row sums approximately to the log-probability of its output token minus its log-probability at the baseline. None
+    unless requested.
     """
 
 
 def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched, steps: int = 0) -> Importance:
-    """Return the importance of each input token for each output token, by its gradient and by leaving it out.
+    """Return the importance of each input token for each output token: by its gradient, by leaving it out and, if
+    `steps` is above 0, by integrated gradients.
 
     Args:
         steps: number of points at which gradients are integrated; 0 for no integrated gradients.
@@ -89,7 +90,8 @@ def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched, steps
 
 
 def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
-    """Return TS: the gradient of the log-probability of each output token, multiplied by each input token's embedding.
+    """Return TS: the gradient of each output token's log-probability, times each input token's embedding, summed over
+    the dimensions of the embedding.
 
     There is one forward pass, and one backward pass for each output token.
     """
@@ -109,8 +111,8 @@ def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Wa
 def _gradients(
     bundle: Bundle, reading: Reading, scales: Sequence[float], weights: Sequence[float], watch: Watch
 ) -> Floats:
-    """Return TS: gradients at embeddings scaled by each of `scales`, times the embeddings, summed with these
-    weights.
+    """Return TS: gradients at embeddings scaled by each of `scales`, times the embeddings, summed over their dimensions
+    and, with `weights`, over the scales.
     """
     S, T = len(reading.source_ids), len(reading.target_ids)
     size = max(1, AT_ONCE // (S + T))
@@ -130,8 +132,10 @@ def _gradients(
 
 
 def _scaled(bundle: Bundle, reading: Reading, scale_CS1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Run C copies of a sentence, embeddings multiplied by their scales: log-probabilities CT, the embeddings CSD as
-    they are, and the scaled ones ND, of which gradients can be taken.
+    """Run the model over C copies of a sentence, with source embeddings multiplied by `scale_CS1`.
+
+    Return the log-probabilities CT of the output tokens, the unscaled embeddings CSD, and the scaled ones ND, with
+    respect to which gradients can be taken.
     """
     held: list[Tensor] = []
     C, S, _ = scale_CS1.shape
@@ -152,7 +156,9 @@ def _scaled(bundle: Bundle, reading: Reading, scale_CS1: Tensor) -> tuple[Tensor
 
 @torch.inference_mode()
 def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
-    """Return TS: the fall of the log-probability of output token t without input token s; 0 for the end token."""
+    """Return TS: the fall, in nats, of the log-probability of output token t when input token s is left out of the
+    source; 0 for its end token, which is never left out.
+    """
     S, T = len(reading.source_ids), len(reading.target_ids)
     full_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
     columns = [torch.zeros_like(full_T)]
@@ -170,29 +176,30 @@ def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Flo
 
 @dataclass(frozen=True)
 class Method(Answer):
-    """The method by which a run aligns; `manifest.json` stores these fields."""
+    """The attention heads by which a run aligns, and how reliable they are; `manifest.json` stores these fields."""
 
     heads: list[list[int]]
-    """Decoder layer and head, from 0, of the heads whose mean weights are used, at the position that predicts
-    a token.
+    """Decoder layer and head, from 0, of the heads whose mean cross-attention weights are used: those at the position
+    that predicts a token, unless `guided`.
     """
     reading: float
-    """Factor of a second term, which is added: the mean weights of all heads at the position where the token is the
-    input.
+    """Factor of the mean weights of all heads of all layers at the position where the token is the decoder's input;
+    they are added to those of `heads`.
     """
     agreement: float = 0.0
-    """Share of output tokens that this method aligns with the input token whose omission lowers their probability
-    most.
+    """Share of output tokens that this method aligns with the input token whose omission changes their log-probability
+    most (after `LENT`); 0 if `pairs` is 0. See also `guided`.
     """
     pairs: int = 0
-    """Number of validation pairs on which `agreement` was measured."""
+    """Number of validation pairs on which `agreement` was measured; 0 if it was not measured."""
     chosen_on: int = 0
     """Number of other validation pairs on which the heads were chosen; 0 if they were not chosen, or, in runs of
     earlier releases, if the same pairs were used for both.
     """
     guided: bool = False
-    """Whether one head was trained to align, at the position where a token is the input; then only this head is used.
-    The agreement is that with the statistical aligner that it was trained on, over the tokens that the aligner links.
+    """Whether one head was trained to align, at the position where a token is the decoder's input; then only this head
+    is used. `agreement` is then the share of output tokens that it aligns as the statistical aligner that taught it
+    does, among those that the aligner links.
     """
 
     @property
@@ -201,7 +208,7 @@ class Method(Answer):
 
     @property
     def in_words(self) -> str:
-        """Return a text about the heads that are used and their reliability."""
+        """Return a text for users about the heads that are used and their reliability."""
         layers = sorted({layer for layer, _ in self.heads})
         one = len(self.heads) == 1
         many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
@@ -209,7 +216,7 @@ class Method(Answer):
         if not self.pairs:
             return f"by {many}{where}; its reliability is unknown without short validation pairs"
         if self.guided:
-            weak = ". Weak: most lines may be wrong" if self.is_weak else ""
+            weak = ". Weak: most links may be wrong" if self.is_weak else ""
             return (
                 f"by {many}{where}, which was trained for it, and agrees with a statistical aligner for "
                 f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs{weak}"
@@ -220,25 +227,25 @@ class Method(Answer):
             if self.chosen_on
             else " (on which they were chosen, so this is too high)"
         )
-        weak = ". Weak: most lines may be wrong" if self.is_weak else ""
+        weak = ". Weak: most links may be wrong" if self.is_weak else ""
         return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"
 
 
 def standard(bundle: Bundle) -> Method:
-    """Return the method for a run without validation pairs, which uses all heads."""
+    """Return the method for a run without suitable validation pairs, which uses all heads."""
     return Method(_every(bundle.settings), 0.25)
 
 
 def guided(settings: Settings) -> Method | None:
-    """Return the method of a run with a head that was trained to align, without measurements; None if it has none."""
+    """Return the method of a run with a head that was trained to align, its agreement not measured; else None."""
     if not settings.training.alignment_weight:
         return None
     return Method([list(special.alignment_head(settings.model.decoder_layers))], 1.0, guided=True)
 
 
 def measure_guided(bundle: Bundle, store: Store, watch: Watch = unwatched) -> Method | None:
-    """Return the method of the head that was trained to align, with its agreement with the links of
-    validation pairs.
+    """Return the method of a head that was trained to align, or None; its agreement is measured if the validation set
+    has links of the statistical aligner.
     """
     method = guided(bundle.settings)
     if method is None or not store.has_links:
@@ -262,7 +269,7 @@ def _unpacked(tokens_N: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[l
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
-    """Read the method from a manifest; return None if there is none, or it does not fit the model."""
+    """Return the method that a manifest stores; None if there is none, or if it does not fit the model."""
     try:
         method = Method(**kept)
         places = [place for place in _every(settings) if place in method.heads]
@@ -280,8 +287,9 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
     """Choose the heads whose weights point to the input tokens that change the output most when they are left out.
 
-    Every second pair is used to choose, and the others to measure the agreement of the chosen heads. With a single pair
-    nothing is measured.
+    Only the first pairs are used that are short enough (`MOST_PAIRS`, `MOST_TOKENS`). Every second of them is used to
+    choose, and the others to measure the agreement of the chosen heads; with a single pair nothing is measured, and
+    without any the method is `standard`.
     """
     readings = list(_few(bundle, pairs))
     candidates = list(candidate_methods(bundle))
@@ -308,7 +316,9 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
 
 
 def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
-    """Yield the first pairs that together need at most `MOST_TOKENS` tokens when each token is left out once."""
+    """Yield pairs of the first `MOST_PAIRS`, except those with which leaving out each source token once would take more
+    than `MOST_TOKENS` tokens in all.
+    """
     pairs, tokens = pairs[:MOST_PAIRS], 0
     for pair, source, target in zip(pairs, *encode(bundle, pairs), strict=True):
         needed = len(source) * (len(source) + len(target))
@@ -337,7 +347,7 @@ def _every(settings: Settings) -> list[list[int]]:
 
 
 class Link(NamedTuple):
-    """A span of the output, and the span of the input that it is aligned with."""
+    """A span of characters of the translation, and the span of the source that it is aligned with."""
 
     source: Span
     target: Span
@@ -345,7 +355,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment(Answer):
-    """Alignment of a translation: the input words and characters that each output token is aligned with."""
+    """Alignment of a translation with its source: by words (`pharaoh`), and by characters (`links`)."""
 
     pharaoh: str
     """Links between words in Pharaoh format, such as `0-0 2-1`: index of the input word, index of the output word, both
@@ -355,8 +365,8 @@ class Alignment(Answer):
     """One link for each output token that has visible characters, in the order of the output."""
 
     def without_tag(self, length: int) -> "Alignment":
-        """Return the alignment for the source without its tag and the space after it, which have `length`
-        characters.
+        """Return the alignment for the source without its tag (such as `<2de>`) and the space after it, which have
+        `length` characters together; 0 if there is no tag.
         """
         if not length:
             return self
@@ -372,7 +382,7 @@ def align(
     source_ids: Sequence[Sequence[int]],
     target_ids: Sequence[Sequence[int]],
 ) -> list[Alignment]:
-    """Align translations with their sources.
+    """Align translations with their sources by cross-attention; where either is empty, the alignment is, too.
 
     Args:
         source_ids: the tokens of each source with the end token (`Result.source`); empty for an empty line.
@@ -393,7 +403,11 @@ def align(
 def align_results(
     bundle: Bundle, method: Method, lines: Sequence[str], tagged: Sequence[str], results: Sequence[Result]
 ) -> list[list[Alignment]]:
-    """Align all translations of each line; `tagged` are the lines as they were translated, including a tag."""
+    """Align all translations of each line.
+
+    Args:
+        tagged: the lines as they were translated, with a tag in front if the model needs one.
+    """
     asked = [(line, result, each) for line, result in zip(tagged, results, strict=True) for each in result.translations]
     found = iter(
         align(
@@ -413,7 +427,7 @@ def align_results(
 def of_weights(
     bundle: Bundle, method: Method, source: str, target_ids: Sequence[int], weights_LHTS: Floats
 ) -> Alignment:
-    """Align one translation, given its cross-attention weights of all layers and heads."""
+    """Align one translation, given the cross-attention weights of all layers and heads."""
     read = spans.read(bundle.tokenizers.source, source)[: weights_LHTS.shape[-1] - 1]
     visible_S = _visible(bundle, source, read)
     if not visible_S.any():
@@ -436,7 +450,9 @@ def of_weights(
 
 
 def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]:
-    """Return S - 1: which source tokens can be aligned with an output: all but the end token, spaces and tags."""
+    """Return, for each of the S - 1 source tokens before the end token, whether an output can be aligned with it: with
+    spaces and tags it cannot.
+    """
     tags = bundle.tokenizers.source.tags
     return np.array([not spans.is_blank(source, span) and source[slice(*span)] not in tags for span in read], np.bool_)
 
@@ -458,7 +474,7 @@ def _lent(owed_TS: Floats) -> Floats:
 
 
 def _pick(weights_TS: Floats, visible_S: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return T: the index of the input token with the largest weight, among those that can be aligned."""
+    """Return T: the index of the input token with the largest weight, among those in `visible_S`."""
     S = weights_TS.shape[-1] - 1
     picked_T: NDArray[np.int64] = np.where(visible_S[:S], weights_TS[:, :S], -1.0).argmax(-1)
     return picked_T

@@ -1,4 +1,4 @@
-"""The inside of one translation: attention, confidence, predictions of each layer, alignment, and the beam.
+"""What a model computes for one translation: attention, confidence, predictions of layers, alignment, beam search.
 
 seen = look(bundle, read(bundle, "12 mars 1987"))
 seen.cross[-1]                                      # heads, output tokens, input tokens
@@ -30,7 +30,7 @@ from seq2see.tokens.spans import Span
 State = Literal["root", "kept", "finished", "pruned"]
 
 CANDIDATES = 5
-"""Number of most probable tokens that are listed for each output position."""
+"""Maximum number of most probable tokens that are listed for each output position."""
 
 
 class Candidate(NamedTuple):
@@ -72,28 +72,30 @@ class Node(NamedTuple):
     parent: int
     """Index in `Tree.nodes` of the token before this one; -1 for the root."""
     step: int
-    """The step of the search, from 0, which is also the index in the lists of `capture`; -1 for the root."""
+    """The step of the search, from 0; -1 for the root. If the search is recorded by `capture`, also the index in the
+    lists of the decoder's tensors.
+    """
     row: int
     """Index of this hypothesis in the beam of the next step; -1 if the search did not continue from it."""
     token: str
     log_probability: float
-    """Sum of the log-probabilities of all tokens of the hypothesis up to this one."""
+    """Sum of the log-probabilities, in nats, of all tokens of the hypothesis up to this one."""
     score: float
     """Score by which hypotheses are ranked: `log_probability` divided by the length penalty."""
     state: State
-    """State of the hypothesis: `kept` (the search continued from it), `finished` (a translation) or `pruned`."""
+    """State of the hypothesis: `root`, `kept` (the search went on from it), `finished` (a translation) or `pruned`."""
 
 
 @dataclass(frozen=True)
 class Tree(Answer):
-    """Every partial hypothesis that a search kept, finished or pruned; parents come before their children."""
+    """The tree of a search: all candidates of each step (`SearchStep`), parents before their children."""
 
     nodes: list[Node]
     best: int
-    """Index in `nodes` of the last token of the translation; 0, the root, if no search was made."""
+    """Index in `nodes` of the last token of the translation; 0, the root, if no hypothesis was finished."""
 
     def path(self, end: int) -> list[Node]:
-        """Return the nodes from the first token to the node at `end`."""
+        """Return the nodes from the first token, which is after the root, to the node at index `end`."""
         found = []
         while end > 0:
             found.append(self.nodes[end])
@@ -103,7 +105,7 @@ class Tree(Answer):
 
 @dataclass(frozen=True, repr=False)
 class Look(Answer):
-    """The inside of one translation. Row i of a weight array has the weights with which token i attends."""
+    """What a model computes for one translation. Row i of an array of weights has those with which token i attends."""
 
     source: str
     translation: str
@@ -115,13 +117,17 @@ class Look(Answer):
     source_spans: list[Span]
     """Span of `source` for each of `source_tokens`, in characters; empty for the end token."""
     target_spans: list[Span]
-    """Span of `translation` for each of `target_tokens`, in characters."""
+    """Span of `translation` for each of `target_tokens`, in characters; empty for the end token."""
     encoder: list[Floats]
-    """Self-attention weights of each encoder layer, HSS: from each source token to each source token."""
+    """Self-attention weights of each encoder layer, HSS: from each source token to each. Empty if there are none."""
     decoder: list[Floats]
-    """Self-attention weights of each decoder layer, HTT: from each decoder input to itself and earlier inputs."""
+    """Self-attention weights of each decoder layer, HTT: from each decoder input to itself and earlier inputs. Empty if
+    there are none.
+    """
     cross: list[Floats]
-    """Cross-attention weights of each decoder layer, HTS: from each decoder input to each source token."""
+    """Cross-attention weights of each decoder layer, HTS: from each decoder input to each source token. Empty if there
+    are none.
+    """
     confidence: Confidence
     layers: Layers
     alignment: Alignment
@@ -134,13 +140,13 @@ class Look(Answer):
     method: Method
     """How `alignment` was computed: the heads whose weights were used, and how reliable they are."""
     own_translation: str
-    """The translation that the model's own search found; it differs from `translation` if the user gave that."""
+    """The translation that the model's own search found; `translation` may differ from it if the user gave one."""
     notes: list[str]
     """Notes for the user, for example that a text was truncated or has characters without a token."""
 
     @property
     def linked(self) -> list[tuple[int, int]]:
-        """Return the alignment by tokens: indices into `source_tokens` and `target_tokens`."""
+        """Return the alignment by tokens: pairs of indices into `source_tokens` and `target_tokens`."""
         return [
             (source, target)
             for link in self.alignment.links
@@ -149,7 +155,7 @@ class Look(Answer):
         ]
 
     def _repr_html_(self) -> str | None:
-        """Return the page that `seq2see look` writes, for a notebook; None if this object was not made by a run."""
+        """Return the page that `seq2see look` writes, for a notebook; None if `Run.look` did not make this object."""
         page = vars(self).get("page")
         return page() if page else None
 
@@ -161,10 +167,10 @@ class Look(Answer):
 
 
 def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look:
-    """Run the model over a sentence and its translation once more, and return everything recorded.
+    """Run the model over a sentence and its translation in one forward pass, and return what it computed.
 
     Args:
-        method: the method of alignment that the run has chosen.
+        method: the method of alignment; by default `alignment.standard`.
     """
     with torch.inference_mode(), capture(bundle.model) as seen:
         bundle.model.output(decoded(bundle, [reading.source_ids], [reading.target_ids]))
@@ -194,7 +200,7 @@ def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look
 
 
 def _alignment(bundle: Bundle, reading: Reading, seen: Seen, method: Method) -> Alignment:
-    """Return the alignment; empty if the model has no attention."""
+    """Return the alignment; empty if the model has no cross-attention."""
     cross = _weights(seen, "cross")
     if not cross:
         return Alignment("", [])
@@ -203,7 +209,7 @@ def _alignment(bundle: Bundle, reading: Reading, seen: Seen, method: Method) -> 
 
 @torch.inference_mode()
 def _layers(bundle: Bundle, reading: Reading, seen: Seen) -> Layers:
-    """Return predictions from the output of each layer, by the last norm and the output layer (logit lens)."""
+    """Return predictions from the output of each decoder layer, by the last norm and the output layer (logit lens)."""
     model = bundle.model
     device = next(model.parameters()).device
     found = [
@@ -236,7 +242,7 @@ def _weights(seen: Seen, place: Place) -> list[Floats]:
 
 
 def layer_outputs(bundle: Bundle, stack: str) -> list[str]:
-    """Return the names under which `capture` records the output of each layer of a stack."""
+    """Return the names under which `capture` records the output of each layer of a stack, `encoder` or `decoder`."""
     model = bundle.settings.model
     if model.architecture != "transformer":
         return [f"{stack}.{layer}.states" for layer in range(len(getattr(bundle.model, stack)))]
@@ -257,7 +263,7 @@ def _vectors(bundle: Bundle, seen: Seen) -> dict[str, Floats]:
 
 
 def plant(steps: Sequence[search.SearchStep], tokenizer: Tokenizer, decoding: Decoding) -> Tree:
-    """Return the search tree of the first sentence of a search."""
+    """Return the search tree of the first sentence of a search, given all its steps."""
     penalty = search.penalty_of(decoding)
     nodes = [Node(-1, -1, 0, special.SPELLINGS[special.BEGIN], 0.0, 0.0, "root")]
     rows = [0]

@@ -39,7 +39,7 @@ from seq2see.model.transformer import Transformer
 
 
 class Seen(dict[str, list[Tensor]]):
-    """Recorded tensors by name; an unknown name raises an error that suggests the nearest one."""
+    """Recorded tensors by name; any other name raises a KeyError that suggests the nearest one."""
 
     def __missing__(self, name: str) -> list[Tensor]:
         raise KeyError(
@@ -69,8 +69,8 @@ _READ: dict[str, Callable[[Any], Tensor]] = {
     "weights": lambda passing: passing.weights_BHLM,
     "logits": Tensor.clone,  # cloned, because a search overwrites them later
 }
-"""For names under which a module's input or output is not recorded as it is: the function that returns what is
-recorded.
+"""For last parts of names under which a module's input or output is not recorded as it is: the function that returns
+what is recorded.
 """
 _INSIDE = ("query", "key", "value", "scores", "weights")
 Where = Literal["input", "output"]
@@ -104,7 +104,9 @@ submodule is recorded, and the last part of the name.
 
 
 def points(model: nn.Module | HasModel) -> Iterator[tuple[str, nn.Module, Where]]:
-    """Yield every name, with its module and whether the input or output of the module is recorded."""
+    """Yield every name under which `capture` can record a tensor, a module, and whether the tensor is the input or the
+    output of the module.
+    """
     whole = model if isinstance(model, nn.Module) else model.model
     for prefix, module in whole.named_modules():
         for kind, part, side, each in _POINTS:
@@ -116,7 +118,7 @@ def points(model: nn.Module | HasModel) -> Iterator[tuple[str, nn.Module, Where]
 
 @contextmanager
 def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda name: True) -> Iterator[Seen]:
-    """Record tensors in the order of computation, detached and on the CPU.
+    """Record the tensors that a model computes within this context, in order of computation, detached, on the CPU.
 
     Args:
         model: a model, or an object that has one: a run, a bundle, an engine.

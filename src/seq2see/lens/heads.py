@@ -29,7 +29,7 @@ Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
 
 
 class Head(NamedTuple):
-    """One head; layer and head are counted from 0."""
+    """One attention head: the kind of its attention, its layer and its number, both from 0."""
 
     place: Place
     layer: int
@@ -52,7 +52,7 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
 
 
 def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention | StepAttention:
-    """Return the attention that a head belongs to; raise an error if there is no such head."""
+    """Return the attention module that a head belongs to; raise an error if there is no such head."""
     if head.place not in ATTENTIONS:
         raise SettingError(f"no attention '{head.place}'. {nearest(str(head.place), ATTENTIONS)}")
     stack, name = ATTENTIONS[head.place]
@@ -74,7 +74,7 @@ def _silence(own: slice, _: object, given: tuple[Tensor, ...]) -> tuple[Tensor]:
 
 
 def every_head(bundle: Bundle) -> list[Head]:
-    """Return all heads: of the encoder, of the decoder's self-attention, and of the cross-attention."""
+    """Return all heads of a model: of the encoder, of the decoder's self-attention, and of the cross-attention."""
     return [
         Head(place, layer, head)
         for place, (layers, heads) in bundle.settings.model.attention.items()
@@ -84,7 +84,7 @@ def every_head(bundle: Bundle) -> list[Head]:
 
 
 class Without(NamedTuple):
-    """Measurements of a model without some heads."""
+    """Measurements of a model while some heads, or none, are switched off."""
 
     heads: list[Head]
     loss: float
@@ -97,7 +97,7 @@ class Without(NamedTuple):
 
 @dataclass(frozen=True)
 class Worth(Answer):
-    """Loss and scores of the whole model, then without each group of heads."""
+    """Loss and scores of the whole model, and without each group of heads, on a number of pairs."""
 
     pairs: int
     whole: Without
@@ -115,7 +115,7 @@ def worth(
 
     Args:
         groups: groups of heads that are switched off together; by default, each head by itself.
-        score: function that scores the translations.
+        score: function that scores the translations; by default they have no score.
     """
     if not pairs:
         raise DataError("no pair to measure heads on")
@@ -149,7 +149,7 @@ def worth(
 
 @torch.inference_mode()
 def mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]]) -> float:
-    """Return the mean loss of a target token in nats, without label smoothing."""
+    """Return the mean loss per target token, end tokens included, in nats, without label smoothing."""
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
     total = sum(
         float(target_logs(bundle, [sources[index] for index in batch], [targets[index] for index in batch]).sum())
@@ -171,10 +171,10 @@ class Habits(NamedTuple):
     spread: float
     """Entropy of the weights divided by the entropy of uniform weights on the same tokens: from 0 to 1."""
     peak: float
-    """Largest weight with which a token attends to any token."""
+    """Largest of the weights with which a token attends."""
     distance: float
     """Distance in tokens between a token and the tokens that it attends to, averaged by the weights; in
-    cross-attention, distance of the attended source token from the diagonal.
+    cross-attention, distance of the attended source tokens from the diagonal (the same share of the source).
     """
     offset: float
     """Signed distance, averaged like `distance`: negative if a head attends to earlier tokens, positive if to later
@@ -187,21 +187,21 @@ class Habits(NamedTuple):
     same: float
     following: float
     end: float
-    """Weight of the end token of the source, or of the begin token in the decoder, to which heads attend if nothing
-    else fits.
+    """Weight of the end token of the source or, in the decoder's self-attention, of the begin token: heads attend to
+    these if nothing else fits.
     """
 
 
 @dataclass(frozen=True)
 class Statistics(Answer):
-    """The `Habits` of every head over some pairs."""
+    """The `Habits` of every head, over a number of pairs."""
 
     pairs: int
     heads: list[Habits]
 
 
 def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Statistics:
-    """Return statistics of where each head attends, as means over all tokens, from one forward pass over the pairs."""
+    """Return statistics of where each head attends, as means over all tokens of the pairs."""
     if not pairs:
         raise DataError("no pair to measure heads on")
     totals: dict[Place, Numbers] = {}
@@ -220,7 +220,7 @@ def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) 
 
 
 def habits_of(weights_LHQM: Numbers, place: Place) -> Numbers:
-    """Return FLHQ: the fields of `Habits` for each layer, head and row."""
+    """Return FLHQ: the F numbers of `Habits`, from `entropy` on, for each layer, head and query."""
     Q, M = weights_LHQM.shape[2:]
     rows_Q, columns_M = np.arange(Q), np.arange(M)
     visible_Q = rows_Q + 1 if place == "decoder" else np.full(Q, M)

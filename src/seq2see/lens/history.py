@@ -1,7 +1,7 @@
 """Attention during training: the weights for one or two validation pairs, recorded at each validation.
 
 The decoder is forced to the reference, so that rows and columns stay the same over the whole training. `Recorder` keeps
-the record in `attention.json` in the run folder; `load` reads it. Recording runs the model once over two short pairs,
+the record in `attention.json` in the run folder; `load` reads it. Recording runs the model once over these short pairs,
 without dropout: it draws no random number and changes no weight. The file stays small, whatever the training: if there
 are too many validations, some that are close to their neighbours are dropped.
 """
@@ -23,18 +23,18 @@ from seq2see.training.events import Event, Returned, Validated
 
 FILE = "attention.json"
 PAIRS, USUAL, LONGEST = 2, 12, 32
-"""Number of validation pairs whose attention is recorded; preferred number of tokens of their longer side, and its
-maximum.
+"""Maximum number of validation pairs whose attention is recorded; the preferred and the maximum number of tokens of the
+longer side of a pair.
 """
 LOOKED_AT = 2000
-"""Number of validation pairs, from the first, among which `choose` selects those that are recorded."""
+"""Number of validation pairs, from the first, from which `choose` selects those that are recorded."""
 MOST, NUMBERS = 60, 150_000
 """Maximum number of validations, and of attention weights, in the file: about 500 kB. Above these limits, `thinned`
-deletes validations, except for the first and the last.
+drops validations, but at least the first and the last stay.
 """
 UNIT = 1000
-"""Number of units in a weight of 1: the file has weights as whole thousandths, which is shorter, and finer than colours
-show.
+"""Number of units in a weight of 1: the file has weights in whole thousandths, which are short to write, and finer than
+colours show.
 """
 
 
@@ -70,7 +70,11 @@ class AttentionHistory(Answer):
 
 
 def choose(store: Store) -> list[int]:
-    """Return the validation pairs to record: short ones, the same ones in each training with this validation set."""
+    """Return the indices of the validation pairs to record: up to `PAIRS`, with different sources, whose longer side is
+    nearest to `USUAL` tokens.
+
+    They are the same in each training with this validation set and its tokenizers.
+    """
     some = np.arange(min(len(store), LOOKED_AT))
     longer = np.maximum(store.source_lengths(some), store.target_lengths(some))
     chosen: dict[tuple[int, ...], int] = {}
@@ -83,12 +87,15 @@ def choose(store: Store) -> list[int]:
 
 
 class Recorder:
-    """Adds to `attention.json` after each validation; a failure ends the recording, never the training.
+    """Adds the attention weights of the chosen pairs to `attention.json` after each validation.
+
+    A failure ends the recording, never the training. A model without cross-attention is not recorded.
 
     Args:
         used: the model that is trained, with its tokenizers.
         valid: the validation set.
-        step: where training starts. What was recorded later is cut, because it will be recorded again.
+        step: the training step at which training starts or resumes. What was recorded after it is dropped, because it
+            will be recorded again.
     """
 
     def __init__(self, run: Path, used: Bundle, valid: Store, step: int) -> None:
@@ -98,7 +105,10 @@ class Recorder:
         self._kept: dict[str, Any] = {}
 
     def after(self, event: Event) -> str | None:
-        """Record, if this was a validation; return a line for the user if that failed, for the first time."""
+        """Record after a validation of the trained model; drop later records when training returns to an earlier step.
+
+        Return a warning for the user if that failed; nothing is recorded any more then. Return None otherwise.
+        """
         if self._valid is None:
             return None
         try:
@@ -114,7 +124,7 @@ class Recorder:
         return None
 
     def _begin(self, step: int) -> None:
-        """Choose the pairs to record, and read from an existing file what was recorded for them up to `step`."""
+        """Choose the pairs to record, and read what an existing file has about the same pairs up to `step`."""
         assert self._valid is not None
         tokenizers, pairs = self._used.tokenizers, []
         self._ids = []
@@ -166,9 +176,10 @@ class Recorder:
 
 
 def thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Drop validations until `most` are left: those whose neighbours are closest, relative to their step.
+    """Drop one validation after another until `most` are left, but never the first and the last.
 
-    The first and the last stay. Attention changes fast at the beginning, so that more of the early ones are kept.
+    Each time it is the one whose two neighbours are closest, relative to the step of the later: attention changes fast
+    at the beginning, so that more of the early validations are kept.
     """
     rows = list(rows)
     while len(rows) > most:
@@ -179,7 +190,7 @@ def thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 
 def load(run: Path) -> AttentionHistory | None:
-    """Read what was recorded in a run folder; None if nothing was.
+    """Read the attention that was recorded in a run folder; return None if there is none.
 
     Raises:
         RunError: The file is damaged.
@@ -193,7 +204,7 @@ def load(run: Path) -> AttentionHistory | None:
 
 
 def read(run: Path) -> AttentionHistory:
-    """Read what was recorded in a run folder; raise an error if nothing was."""
+    """Read the attention that was recorded in a run folder; raise a RunError if there is none, or if it is damaged."""
     found = load(run)
     if found is None:
         raise RunError(f"{run}: no attention was recorded during its training ({FILE})")
@@ -240,7 +251,7 @@ def _pair(about: dict[str, Any], rows: list[dict[str, Any]]) -> PairHistory:
 
 
 def _count(weights: Any) -> int:
-    """Return the number of numbers in nested lists."""
+    """Return the number of numbers in nested lists and dictionaries."""
     if isinstance(weights, dict):
         weights = list(weights.values())
     return sum(map(_count, weights)) if isinstance(weights, list) else 1

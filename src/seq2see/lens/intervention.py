@@ -32,14 +32,14 @@ from seq2see.tokens import spans
 Changing = Callable[[Tensor], Tensor]
 """Function that receives a tensor of the model and returns the tensor that replaces it."""
 FIXED = ("query", "key", "value", "scores")
-"""Last parts of the names of activations that can be recorded but not changed, in RNNs also `weights`; the output of
-their layer can be changed instead.
+"""Last parts of the names of activations that can be recorded but not changed (in RNNs, `weights` cannot either); the
+output of their layer can be changed instead.
 """
 
 
 @contextmanager
 def changed(model: nn.Module | HasModel, changes: Mapping[str, Changing]) -> Iterator[None]:
-    """Replace tensors by name, each time that the model computes them.
+    """Replace tensors by name, as in `capture`, each time that the model computes them within this context.
 
     with seq2see.changed(run, {"encoder.0.feed_forward.output": torch.zeros_like}):
         run.translate(["12 mars 1987"])
@@ -85,16 +85,16 @@ class Patched(Answer):
 
     source: str
     donor: str
-    """The sentence from which the replacing activations were taken; empty if numbers replaced them."""
+    """The sentence from which the new activations were taken; empty if numbers were given."""
     name: str
     tokens: list[int]
     """Positions of the changed activations, counted from 0: those of source tokens or, in the decoder, of output
     tokens.
     """
     own_translation: str
-    """The translation by the unchanged model."""
+    """The translation before the change: by the unchanged model, unless another was given with the sentence."""
     translation: str
-    """The translation by the model with the changed activations."""
+    """The translation that the model finds with the changed activations."""
     target_tokens: list[str]
     """Tokens of `own_translation`, with the end token."""
     probability: Floats
@@ -102,37 +102,40 @@ class Patched(Answer):
     changed_probability: Floats
     """T: the probability of each token of `own_translation` with the change, given the same tokens before it."""
     effect: float
-    """Decrease of the log-probability of `own_translation` by the change, in nats."""
+    """Decrease of the log-probability of `own_translation` by the change, in nats; negative if it increases."""
 
     def __repr__(self) -> str:
         return f"Patched({self.own_translation!r} -> {self.translation!r}, effect {self.effect:.2f} nats)"
 
 
 Tokens = str | Sequence[int] | None
-"""Positions of tokens: a part of the text, which must occur in it exactly once; a list, from 0; or None for all."""
+"""Positions of tokens: those of a part of the text, which must occur in it exactly once; a list of indices from 0; or
+None for all. The text is the sentence or, for activations of the decoder, its translation.
+"""
 
 
 class Change(NamedTuple):
-    """A change of activations: the name, the positions, and the replacement (of a donor sentence, or numbers)."""
+    """A change of activations: their name, the positions, and either a donor sentence or a value that replaces them."""
 
     name: str
     """Name of the activations to be changed, as in `capture`: `encoder.0.feed_forward.output`."""
     tokens: Tokens = None
     donor: Reading | None = None
     donor_tokens: Tokens = None
-    """Positions in the donor sentence from which activations are taken; None for the same as `tokens`."""
+    """Positions in the donor sentence from which activations are taken; None for the same positions as in `tokens`."""
     value: ArrayLike | None = None
     """Numbers that replace the activations, if there is no donor: a row for each token, one row for all tokens, or one
     number.
     """
     add: bool = False
+    """Whether the donor's activations, or the value, are added to the activations instead of replacing them."""
 
 
 def patch(bundle: Bundle, reading: Reading, change: Change, watch: search.Watch | None = None) -> Patched:
     """Change the activations at some positions, translate again, and return both translations.
 
     Args:
-        watch: called with each step of the search.
+        watch: called with each step of the search with the change.
     """
     name = change.name
     own_ND = _activations(bundle, reading, name)
@@ -173,12 +176,14 @@ def _activations(bundle: Bundle, reading: Reading, name: str) -> Tensor:
 
 
 def _is_in_decoder(name: str) -> bool:
-    """Return whether a point has a row for each output token (else one for each source token)."""
+    """Return whether activations of this name have a row for each output token (else one for each source token)."""
     return name.startswith(("decoder", "target_embedding", "logits"))
 
 
 def _positions(bundle: Bundle, reading: Reading, name: str, tokens: Tokens) -> list[int]:
-    """Return positions of source tokens or, at points of the decoder, those where the output tokens are predicted."""
+    """Return the positions of tokens as a list: of source tokens or, for activations of the decoder, those at which
+    output tokens are predicted. Raise a SettingError if they do not exist.
+    """
     in_decoder, tokenizers = _is_in_decoder(name), bundle.tokenizers
     text = reading.translation if in_decoder else reading.source
     count = len(reading.target_ids if in_decoder else reading.source_ids)
@@ -200,7 +205,7 @@ def _positions(bundle: Bundle, reading: Reading, name: str, tokens: Tokens) -> l
 
 
 def _rows(bundle: Bundle, change: Change, places: list[int], width: int) -> Tensor:
-    """Return PD: the new activations of each position."""
+    """Return PD: for each of P positions, the activations that replace, or are added to, those of the model."""
     if (change.donor is None) == (change.value is None):
         raise SettingError("patch: give either a donor sentence or a value")
     P = len(places)
@@ -218,9 +223,11 @@ def _rows(bundle: Bundle, change: Change, places: list[int], width: int) -> Tens
 
 
 def _put(tokens: Sequence[int], rows_PD: Tensor, add: bool, in_search: bool = False) -> Changing:
-    """Return a function that replaces (or, with `add`, adds to) the rows of some positions.
+    """Return a function that replaces (or, with `add`, adds to) the rows of a tensor at the positions `tokens`.
 
-    A search computes one position of all hypotheses per step, so that the step is the position.
+    Args:
+        in_search: whether each call is one step of the decoder in a search: call n then has position n of all
+            hypotheses.
     """
     steps = itertools.count()
 
@@ -244,8 +251,8 @@ def _put(tokens: Sequence[int], rows_PD: Tensor, add: bool, in_search: bool = Fa
 
 @dataclass(frozen=True, repr=False)
 class Contrast(Answer):
-    """Why the model prefers one output to another: the difference of log-probabilities (nats) where they first differ,
-    and its causes. Positive numbers favour `this`.
+    """Why the model prefers one output to another: the difference of the log-probabilities of their first different
+    tokens, in nats, and what it depends on. Positive numbers favour `this`.
     """
 
     source_tokens: list[str]
@@ -275,10 +282,10 @@ class Contrast(Answer):
 
 @torch.inference_mode()
 def contrast(bundle: Bundle, reading: Reading, other: Sequence[int], watch: Watch = unwatched) -> Contrast:
-    """Return why the model prefers the translation of a reading to another one, or the reverse.
+    """Return why the model prefers the translation of a reading to another one, or the other one to it.
 
     Args:
-        other: token ids of the other translation; those after the first different one do not matter.
+        other: token ids of the other translation with its end token; those after the first different one do not matter.
     """
     pairs = enumerate(zip(reading.target_ids, other, strict=False))
     place = next((index for index, (one, two) in pairs if one != two), None)

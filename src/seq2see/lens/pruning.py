@@ -3,10 +3,10 @@
     found = prune(bundle, pairs, score)
     found.curve("encoder").loss                         # with 0, 1, 2, ... heads removed, the least important first
 
-Heads are removed in the order of their importance, the least important first: how far the loss rises without each of
-them alone (Michel et al., 2019). A control removes them in random orders: the ranking tells something where its curve
-stays below theirs. Every second pair ranks the heads, and the others measure the curves, because an order looks better
-on the pairs that chose it.
+The importance of a head is how far the loss rises without this head alone (Michel et al., 2019); the least important
+head is removed first. A control removes heads in random orders: the ranking is informative where its loss stays below
+that of the random orders. Every second pair ranks the heads, and the others measure the curves, because an order looks
+better on the pairs that chose it.
 """
 
 import random
@@ -36,8 +36,8 @@ the other half measure the curves.
 ORDERS = 3
 """Default number of random orders in which heads are removed, as a control for the order of importance."""
 POINTS = 10
-"""Default maximum number of points of a curve, besides that of the whole model; for each point, all pairs are
-translated once.
+"""Default maximum number of points of a curve, besides that of the whole model; for each point, all pairs that measure
+the curves are translated once.
 """
 TOLERANCE = 0.1
 """Share by which the loss may exceed that of the whole model for heads to count as removable."""
@@ -45,7 +45,7 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Curve(Answer):
-    """Loss and score of a model from which more and more heads are removed."""
+    """Loss and score of a model from which more and more heads are removed; a point for each number of heads."""
 
     part: Part
     """Kind of attention from which heads are removed: `encoder`, `decoder` or `cross`; `all` for heads of every
@@ -53,17 +53,19 @@ class Curve(Answer):
     """
     order: Order
     heads: list[Head]
-    """All heads of this part in the order in which they are removed."""
+    """All heads of this kind in the order in which they are removed."""
     removed: list[int]
     """Number of heads that have been removed at each point of the curve, from 0 to all."""
     loss: list[float]
     """Mean loss per target token, in nats, at each point."""
     score: list[float]
-    """Score of the translations (by the metric of `Pruning.metric`) at each point."""
+    """Score of the greedy translations, by the metric `Pruning.metric`, at each point."""
 
     @property
     def removable(self) -> int:
-        """Return how many heads can be removed while the loss rises by less than a tenth at each point."""
+        """Return the number of removed heads up to which, at all points, the loss exceeds that of the whole model by at
+        most a tenth (`TOLERANCE`).
+        """
         most = (1 + TOLERANCE) * self.loss[0]
         points = zip(self.removed, self.loss, strict=True)
         return max(count for count, _ in takewhile(lambda point: point[1] <= most, points))
@@ -78,7 +80,7 @@ class Rise(NamedTuple):
 
 @dataclass(frozen=True)
 class Pruning(Answer):
-    """Head pruning curves of each attention and of all together, in the order of importance and in random orders."""
+    """Head pruning curves of each kind of attention and of all together, by importance and in random orders."""
 
     pairs: int
     """Number of pairs on which the curves were measured."""
@@ -94,19 +96,19 @@ class Pruning(Answer):
 
     @property
     def parts(self) -> list[Part]:
-        """Return the attentions that the model has, then `all` if it has several."""
+        """Return the kinds of attention that the model has, then `all` if it has several."""
         return list(dict.fromkeys(each.part for each in self.curves))
 
     def curve(self, part: Part = "all") -> Curve:
-        """Return the curve of a part in the order of importance."""
+        """Return the curve of a kind of attention, or of all, in the order of importance."""
         return next(each for each in self.curves if (each.part, each.order) == (part, "importance"))
 
     def random(self, part: Part = "all") -> list[Curve]:
-        """Return the curves of a part in random orders."""
+        """Return the curves of a kind of attention, or of all, in random orders."""
         return [each for each in self.curves if (each.part, each.order) == (part, "random")]
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: how many heads of each part can be removed."""
+        """Return the table that a notebook shows: how many heads of each kind of attention can be removed."""
         rows = [(part, len(self.curve(part).heads), *self._removable(part)) for part in self.parts]
         columns = ["attention", "heads", "removable by importance", "removable in random order"]
         return notebook.table(translated("heads that can be removed for less than a tenth more loss"), columns, rows)
@@ -116,7 +118,7 @@ class Pruning(Answer):
 
 
 class PruningPlan(NamedTuple):
-    """How heads are pruned: the seed and number of random orders, and the most points of a curve."""
+    """How heads are pruned: the seed and number of random orders, and the maximum number of points of a curve."""
 
     seed: int = 1
     orders: int = ORDERS
@@ -134,11 +136,14 @@ def prune(
     """Rank all heads by the loss without each, then remove them in this order and in random orders.
 
     Args:
-        score: how to score the greedy translations.
+        pairs: every second pair is used to rank, and the others to measure the curves.
+        score: function that scores the greedy translations.
         metric: the name of that score.
     """
     if plan.orders < 0 or plan.points < 1:
-        raise SettingError(f"orders={plan.orders}, points={plan.points}: expected at least 0 random orders and 1 point")
+        raise SettingError(
+            f"orders={plan.orders}, points={plan.points}: expected at least 0 random orders and 1 curve point"
+        )
     ranking, measuring = pairs[::2], pairs[1::2]
     if not measuring:
         raise DataError("pruning needs at least 2 pairs: one half ranks the heads, the other half measures the curves")
@@ -161,7 +166,7 @@ def prune(
 
 
 def rank(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> list[Rise]:
-    """Return every head with its importance, the least important first. Nothing is translated."""
+    """Return every head with its importance (`Rise`), the least important first; nothing is translated."""
     sides, every = encode(bundle, pairs), heads.every_head(bundle)
     whole, found = heads.mean_loss(bundle, *sides), []
     for number, head in enumerate(every, start=1):
@@ -172,7 +177,7 @@ def rank(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> lis
 
 
 def _parts(order: list[Head]) -> list[tuple[Part, list[Head]]]:
-    """Return the heads of each kind of attention, in the given order, then of all kinds if there are several."""
+    """Return the heads of each kind of attention, in the given order, then all heads if there are several kinds."""
     parts: list[tuple[Part, list[Head]]] = []
     for place in ATTENTIONS:
         chosen = [head for head in order if head.place == place]
@@ -181,5 +186,5 @@ def _parts(order: list[Head]) -> list[tuple[Part, list[Head]]]:
 
 
 def _counts(heads: int, points: int) -> list[int]:
-    """Return the numbers of removed heads at which a curve is measured, from 0 to all, at even distances."""
+    """Return the numbers of removed heads at which a curve is measured: from 0 to all, evenly spaced, rounded."""
     return sorted({round(float(count)) for count in np.linspace(0, heads, min(heads, points) + 1)})

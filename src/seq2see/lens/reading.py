@@ -2,7 +2,7 @@
 
     reading = read(bundle, "12 mars 1987")              # translated; read(bundle, sentence, "1987-03-12") forces it
 
-Also the base class of all answers: they are frozen dataclasses, and `json()` returns their fields by name.
+Also `Answer`, the base class of the results of this package: frozen dataclasses whose `json()` returns all fields.
 """
 
 import math
@@ -36,22 +36,22 @@ ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
 }
 """For each kind of attention, the stack that contains it, and the name of its module in each layer of the stack."""
 AT_ONCE = 2048
-"""Maximum number of tokens in one forward pass over many pairs; larger batches are no faster on a CPU, and delay
-progress reports.
+"""Number of tokens up to which pairs share one forward pass; larger batches are no faster on a CPU, and delay progress
+reports.
 """
 MOST_NAMED = 10
-"""Maximum number of characters without a token that a note for the user lists; it gives the number of the others."""
+"""Maximum number of characters without a token that a note for the user lists; it says how many more there are."""
 Watch = Callable[[str, int, int], None]
 """Callback for progress: a description, the number done, and the total: `watch("leaving tokens out", 12, 60)`."""
 
 
 def unwatched(what: str, done: int, total: int) -> None:
-    """Ignore the progress."""
+    """Ignore a progress report; the default `Watch`."""
 
 
 class Answer:
-    """Base class of results with a JSON form: fields by name, also of named tuples; arrays as lists with five
-    decimals.
+    """Base class of results with a JSON form: fields by name, also of named tuples in them; arrays as lists, floats of
+    which are rounded to five decimals.
     """
 
     def json(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Answer:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in a form that JSON can represent; adding 0.0 turns -0.0 into 0.0."""
+    """Return a value in a form that JSON can represent; -0.0 becomes 0.0."""
     if isinstance(value, np.ndarray):
         return (value.astype(np.float64).round(5) + 0.0).tolist() if value.dtype.kind == "f" else value.tolist()
     if isinstance(value, float):
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """A sentence and its translation, given or by the model, in tokens."""
+    """A sentence and its translation, in text and tokens; the translation is the model's, unless one was given."""
 
     source: str
     translation: str
@@ -86,7 +86,7 @@ class Reading:
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
     own_translation: str = ""
-    """The translation that the model's own search found; it differs from `translation` if that was given."""
+    """The translation that the model's own search found; `translation` may differ from it if it was given."""
     steps: list[search.SearchStep] = field(default_factory=list)
     """The steps of the search that found `own_translation`."""
     notes: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Reading:
 
     @property
     def input_tokens(self) -> list[str]:
-        """Return the decoder's input tokens: for each target token, the one before it."""
+        """Return the decoder's input tokens: for each target token the one before it, the begin token for the first."""
         return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
 
 
@@ -105,10 +105,10 @@ def read(
     engine: TorchEngine | None = None,
     prefix: Sequence[int] = (),
 ) -> Reading:
-    """Translate a sentence as `translate --engine torch` does, or use `target` as its translation; return both in
-    tokens.
+    """Translate a sentence as `translate --engine torch` does, and return it and its translation in tokens.
 
     Args:
+        target: a translation to return instead of that by the model, which is then only in `Reading.own_translation`.
         engine: an engine of this model, if there is one: making one for a large model takes a while.
         prefix: tokens with which the translation must begin.
     """
@@ -155,7 +155,7 @@ def read(
 
 
 def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
-    """Return a line about the characters of a text that have no token in the model, if there are any."""
+    """Return a note for the user about the characters of a text that have no token, in a list; empty if all have."""
     found = tokenizer.unknown(text)
     if not found:
         return []
@@ -174,14 +174,14 @@ def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list
 
 
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """Return N: the log-probability of each target token, sentence after sentence; ids include end tokens."""
+    """Return N: the log-probability (nats) of each target token, sentence after sentence; ids include end tokens."""
     logs_NV = log_probabilities(bundle.model.output(decoded(bundle, sources, targets)))
     said_N, _ = _packed(targets, bundle)
     return logs_NV.gather(-1, said_N[:, None])[:, 0]
 
 
 def decoded(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """Return ND: the output of the decoder at the position that predicts each target token, in one forward pass."""
+    """Return ND: the output of the decoder at the position that predicts each target token, sentence after sentence."""
     inputs = [[special.BEGIN, *target[:-1]] for target in targets]
     memory = bundle.model.encode(*_packed(sources, bundle))
     return bundle.model.decode(*_packed(inputs, bundle), memory)
@@ -194,10 +194,10 @@ def attention_of(
     targets: Sequence[Sequence[int]],
     places: Collection[Place] = tuple(ATTENTIONS),
 ) -> Iterator[tuple[int, dict[Place, Floats]]]:
-    """Yield for each pair its index and its attention weights by kind of attention, LHQM without padding.
+    """Yield for each pair, the longest first, its index and its attention weights LHQM by kind of attention.
 
-    Q rows attend to M columns: source tokens (S), or the decoder's inputs (T), both including end tokens. Kinds of
-    attention that the model does not have are left out.
+    There are L layers with H heads. Q rows attend to M columns: source tokens with the end token, or the decoder's
+    inputs with the begin token, without padding. Kinds of attention that the model does not have are left out.
     """
     places = [place for place in places if place in bundle.settings.model.attention]
     lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]

@@ -19,23 +19,24 @@ class FirstDifference(NamedTuple):
     """The position of the first difference between two translations, in characters and in tokens."""
 
     character: int
-    """Index of the first character at which the two translations differ."""
+    """Index of the first character at which the two translations differ; of its letter, if it is a combining mark."""
     tokens: tuple[int, int]
-    """Index, in the tokens of each translation, of the token at that character; the models may have different
-    tokenizers.
+    """Index, in the tokens of each translation, of the token at that character, or of the end token if the translation
+    is shorter; the models may have different tokenizers.
     """
 
 
 @dataclass(frozen=True, repr=False)
 class SideBySide(Answer):
-    """One sentence and two models; in all fields, item 0 belongs to the first model and item 1 to the second."""
+    """One sentence and two models; item 0 of a field belongs to the first model and item 1 to the second."""
 
     runs: tuple[str, str]
     """Names of the runs."""
     looks: tuple[Look, Look]
     log_probability: list[list[float | None]]
-    """Row i, column j: the log-probability that model i gives to the translation of model j, in nats; None where model
-    i has no tokens for it."""
+    """Row i, column j: the log-probability that model i gives to the translation of model j, in nats; None if model i
+    has no token for one of its characters, or if it is not finite.
+    """
     difference: FirstDifference | None
     """Where the translations first differ; None if they are equal."""
 
@@ -44,7 +45,7 @@ class SideBySide(Answer):
         return self.looks[0].translation, self.looks[1].translation
 
     def _repr_html_(self) -> str | None:
-        """Return the page that `seq2see look --beside` writes, for a notebook; None if no run made this object."""
+        """Return the page that `seq2see look --beside` writes, for a notebook; None if no `Run` made this object."""
         page = vars(self).get("page")
         return page() if page else None
 
@@ -54,7 +55,7 @@ class SideBySide(Answer):
 
 
 def compare(runs: tuple[str, str], bundles: tuple[Bundle, Bundle], looks: tuple[Look, Look]) -> SideBySide:
-    """Compare the looks of two models at one sentence; each model also scores the translation of the other."""
+    """Compare what two models compute for one sentence; each model also scores the translation of the other."""
     chances = [
         [_log_probability(bundle, own, each) for each in looks] for bundle, own in zip(bundles, looks, strict=True)
     ]
@@ -63,7 +64,10 @@ def compare(runs: tuple[str, str], bundles: tuple[Bundle, Bundle], looks: tuple[
 
 @torch.inference_mode()
 def _log_probability(bundle: Bundle, own: Look, said: Look) -> float | None:
-    """Return the log-probability that the model of `own` gives to the translation of `said`."""
+    """Return the log-probability that a model, whose look is `own`, gives to the translation of the look `said`.
+
+    Return None if the model has no token for a character of it, or if the log-probability is not finite.
+    """
     if own is said or own.target_tokens == said.target_tokens:
         # As it was searched: the same text may have other tokens, too.
         total = sum(math.log(max(float(each), 1e-45)) for each in own.confidence.probability)
@@ -94,8 +98,10 @@ def _token_at(spans: Sequence[Span], character: int) -> int:
 
 
 def links(first: Look, second: Look) -> dict[str, list[tuple[int, int]]]:
-    """Return pairs of tokens of two looks that share characters: of the source, and of the translations before they
-    differ.
+    """Return pairs of indices of tokens that share characters: `source` of both sources, and `target` of both
+    translations up to their first difference.
+
+    End tokens are paired, too; those of translations only if these are equal.
     """
     shift = len(second.source) - len(first.source)  # a language tag in front of one of them
     sources = [(start + shift, end + shift) for start, end in first.source_spans]

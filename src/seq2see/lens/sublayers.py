@@ -19,13 +19,16 @@ AROUND = {"encoder": "around_attention", "decoder": "around_self", "cross": "aro
 
 @dataclass(frozen=True, repr=False)
 class Sublayer(Answer):
-    """All tensors of one attention sub-layer for one sentence and its translation. L queries attend to M keys."""
+    """All tensors of one attention sub-layer for one sentence and its translation.
+
+    L queries attend to M keys in H heads; a query or key has d_key numbers, a value V, and a state of the model D.
+    """
 
     place: Place
     layer: int
     """Number of the layer, from 0."""
     queries: list[str]
-    """The L tokens from which attention goes out, one for each row of `scores`."""
+    """The L tokens that attend, one for each row of `scores`."""
     keys: list[str]
     """The M tokens that are attended to, one for each column of `scores`."""
     scores: Floats
@@ -45,7 +48,9 @@ class Sublayer(Answer):
     sum: Floats
     """LD: `before` plus `output`."""
     normed: Floats
-    """LD: the layer norm of `sum`, or with pre-norm of `before`, from which queries, keys and values are computed."""
+    """LD: the layer norm of `sum`, which is the output of the sub-layer; with pre-norm, that of `before`, from which
+    the queries are computed and, in self-attention, the keys and values.
+    """
     pre_norm: bool
 
 
@@ -90,7 +95,7 @@ def sublayer(bundle: Bundle, reading: Reading, place: Place, layer: int) -> Subl
 
 @dataclass(frozen=True, repr=False)
 class WordInContexts(Answer):
-    """One source word in two sentences: where it attends in each, and how similar its vectors are, layer by layer."""
+    """One word in two source sentences: where it attends in each, and how similar its vectors are, layer by layer."""
 
     word: str
     sentences: tuple[str, str]
@@ -104,11 +109,11 @@ class WordInContexts(Answer):
     stages: list[str]
     """Names of the stages at which the vectors are compared: embedding, with positions, then each encoder layer."""
     similarity: list[float]
-    """Cosine similarity, at each stage, of the vectors that the word has in the two sentences."""
+    """Cosine similarity, at each stage, of the word's vectors in the two sentences, each the mean of its tokens."""
 
 
 def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:
-    """Compare the first occurrence of a word in each of two sentences, given their looks."""
+    """Compare the first occurrence of a word in each of two source sentences, given what a model computed for them."""
     looks = first, second
     places = tuple(_tokens_of(word, look) for look in looks)
     names = ["source_embedding.without_positions", "source_embedding.with_positions"]
@@ -131,7 +136,7 @@ def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:
 
 
 def _tokens_of(word: str, look: Look) -> list[int]:
-    """Return the indices of the source tokens that a word consists of."""
+    """Return the indices of the source tokens of the first occurrence of a word; raise a SettingError without one."""
     found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", look.source) if word.strip() else None
     if found is None:
         raise SettingError(f"the word {word!r} is not in the sentence {look.source!r}")

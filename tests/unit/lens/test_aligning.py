@@ -217,7 +217,7 @@ def test_a_source_that_was_cut(run):
     [
         (Method([[1, 2]], 0.5, 0.71, 32, 32), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
         (Method([[1, 0], [1, 2]], 0.5, 0.71, 32, 32), "by 2 heads of layer 2, which agree"),
-        (Method([[0, 0], [1, 2]], 0.5, 0.3, 32, 31), "of 32 validation pairs (chosen on 31 others). Weak: most lines"),
+        (Method([[0, 0], [1, 2]], 0.5, 0.3, 32, 31), "of 32 validation pairs (chosen on 31 others). Weak: most links"),
         (Method([[1, 2]], 0.5, 0.71, 64), "of 64 validation pairs (on which they were chosen, so this is too high)"),
         (
             Method([[0, 0], [1, 2]], 0.25),
