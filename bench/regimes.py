@@ -98,9 +98,13 @@ def work() -> None:
 def train_and_translate(asked: dict[str, Any]) -> dict[str, Any]:
     """Train as a user would, translate with beam 5, and return everything that the table needs."""
     import seq2see
-    from seq2see.cli.options import parse_assignments
 
-    overlay = parse_assignments([*asked["settings"], f"training.seed={asked['seed']}"])
+    overlay: dict[str, dict[str, Any]] = {}
+    if asked["settings"]:
+        from seq2see.cli.options import parse_assignments  # release 0.1.0 does not have it
+
+        overlay = {section: dict(values) for section, values in parse_assignments(asked["settings"]).items()}
+    overlay.setdefault("training", {})["seed"] = asked["seed"]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
         run = seq2see.train(asked["train"], Path(place) / "run", valid=asked["valid"], settings=overlay)
