@@ -140,13 +140,16 @@ RULES = re.compile(r"<!-- rules (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
 def table_of(rules: tuple[suggest.Rule, ...]) -> str:
     """Return rules as a Markdown table."""
     rows = [
-        "| amount | layers | width | dropout | R-Drop | weight decay | learning rate | tokens in a batch | steps |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| amount | layers | width | dropout | R-Drop | weight decay | alignment loss | learning rate "
+        "| tokens in a batch | steps |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for rule in rules:
         steps = int(float(f"{rule.trained / rule.batch:.3g}"))
         sizes = f"{rule.layers} | {rule.width} | {rule.dropout:g} | {rule.agreement:g} | {rule.weight_decay:g}"
-        rows.append(f"| {rule.amount:,.0f} | {sizes} | {rule.learning_rate:g} | {rule.batch:,} | {steps:,} |")
+        rows.append(
+            f"| {rule.amount:,.0f} | {sizes} | {rule.alignment:g} | {rule.learning_rate:g} | {rule.batch:,} | {steps:,} |"
+        )
     return "\n".join([*rows, ""])
 
 

@@ -45,41 +45,42 @@ class Rule(NamedTuple):
     """Number of tokens in one update (`training.batch_tokens`)."""
     trained: float
     """Maximum number of tokens trained on, including repetitions; the number of steps is `trained / batch`."""
+    alignment: float
+    """Weight of the alignment loss (Garg et al. 2019), for corpora whose tokens can be aligned."""
 
 
 SENTENCES = (
-    # amount, width, layers, dropout, R-Drop, decay, learning rate, batch, trained
-    Rule(1e3, 96, 2, 0.3, 0.0, 0.0, 5e-3, 2048, 3e6),
-    Rule(1.5e4, 96, 2, 0.3, 0.0, 0.0, 5e-3, 4096, 8.2e6),
-    Rule(3.8e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.08e7),  # 11,823 questions and answers
-    Rule(6.4e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.4e7),  # 10,000 captions
-    Rule(1.87e5, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 5.94e7),  # 29,000 captions: Multi30k
-    Rule(4.5e5, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 1.64e8),  # 88,000 messages: Debian
-    Rule(1e6, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 2.5e8),
-    Rule(6e6, 384, 4, 0.1, 0.0, 0.0, 1e-3, 16_384, 8e8),
-    Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 7e-4, 32_768, 2e9),
-    Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 7e-4, 49_152, 5e9),
+    # amount, width, layers, dropout, R-Drop, decay, learning rate, batch, trained, alignment
+    Rule(1e3, 96, 2, 0.3, 0.0, 0.0, 5e-3, 2048, 3e6, 0.05),
+    Rule(1.5e4, 96, 2, 0.3, 0.0, 0.0, 5e-3, 4096, 8.2e6, 0.05),
+    Rule(3.8e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.08e7, 0.05),  # 11,823 questions and answers
+    Rule(6.4e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.4e7, 0.05),  # 10,000 captions
+    Rule(1.87e5, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 5.94e7, 0.05),  # 29,000 captions: Multi30k
+    Rule(4.5e5, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 1.64e8, 0.05),  # 88,000 messages: Debian
+    Rule(1e6, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 2.5e8, 0.05),
+    Rule(6e6, 384, 4, 0.1, 0.0, 0.0, 1e-3, 16_384, 8e8, 0.05),
+    Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 7e-4, 32_768, 2e9, 0.05),
+    Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 7e-4, 49_152, 5e9, 0.05),
 )
 """Rules for sentences in human languages, which can have several right outputs; `between` interpolates between them."""
 
 EXACT = (
-    Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 1.2e6),
-    Rule(3e3, 96, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 3e6),  # 800 words
-    Rule(1.5e4, 128, 3, 0.3, 2.0, 0.5, 3e-3, 1536, 8e6),  # 3,600 words
-    Rule(3.3e4, 192, 3, 0.3, 1.5, 0.4, 2e-3, 3072, 2.45e7),  # 8,000 words
-    Rule(1.35e5, 256, 4, 0.25, 1.0, 0.3, 1e-3, 8192, 6.5e7),  # 33,000 words
-    Rule(4.5e5, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 1.64e8),  # 113,000 words: CMUdict
-    Rule(1e6, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 2.5e8),
-    Rule(6e6, 384, 5, 0.1, 0.0, 0.0, 7e-4, 16_384, 8e8),
-    Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 5e-4, 32_768, 2e9),
-    Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 5e-4, 49_152, 5e9),
+    Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 1.2e6, 0.2),
+    Rule(3e3, 96, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 3e6, 0.2),  # 800 words
+    Rule(1.5e4, 128, 3, 0.3, 2.0, 0.5, 3e-3, 1536, 8e6, 0.1),  # 3,600 words
+    Rule(3.3e4, 192, 3, 0.3, 1.5, 0.4, 2e-3, 3072, 2.45e7, 0.05),  # 8,000 words
+    Rule(1.35e5, 256, 4, 0.25, 1.0, 0.3, 1e-3, 8192, 6.5e7, 0.05),  # 33,000 words
+    Rule(4.5e5, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 1.64e8, 0.05),  # 113,000 words: CMUdict
+    Rule(1e6, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 2.5e8, 0.05),
+    Rule(6e6, 384, 5, 0.1, 0.0, 0.0, 7e-4, 16_384, 8e8, 0.05),
+    Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 5e-4, 32_768, 2e9, 0.05),
+    Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 5e-4, 49_152, 5e9, 0.05),
 )
 """Rules for tasks with one right output for each input, such as phonemes, inflected forms and molecules."""
 
-ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 100
-"""Weight of the alignment loss (Garg et al. 2019; docs/log.md has what it gains on sentences, sounds and inflection),
-and minimum number of pairs for using it, since an aligner learns little from fewer. `aligner.prepare` turns the loss
-off for corpora whose tokens it cannot align, such as molecules, and questions with their answers.
+ALIGNED_PAIRS = 100
+"""Minimum number of pairs for the alignment loss, since an aligner learns little from fewer. `aligner.prepare` turns the
+loss off for corpora whose tokens it cannot align, such as molecules, and questions with their answers.
 """
 
 
@@ -106,7 +107,7 @@ def suggest(
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
-    settings["training"]["alignment_weight"] = ALIGNMENT_WEIGHT if aligned else 0.0
+    settings["training"]["alignment_weight"] = rounded(rule.alignment, 0.05) if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
     size = "for a model of this size"
     reasons = tokens.reasons | {
@@ -161,7 +162,7 @@ def between(rules: tuple[Rule, ...], amount: float) -> Rule:
     share = math.log(amount / low.amount) / math.log(high.amount / low.amount)
     found = {}
     for name, one, other in zip(Rule._fields, low, high, strict=True):
-        if name in ("layers", "dropout", "agreement", "weight_decay"):
+        if name in ("layers", "dropout", "agreement", "weight_decay", "alignment"):
             found[name] = one + share * (other - one)
         else:
             found[name] = one * (other / one) ** share
