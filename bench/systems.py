@@ -60,10 +60,11 @@ def train_and_score(job: Row) -> Row:
         overlay.setdefault(section, {}).update(values)
     preset = None if job["system"] == "transformer" else job["system"]
     with tempfile.TemporaryDirectory() as place:
+        before = time.process_time()
         run = seq2see.train(
             job["train"], Path(place) / "run", valid=job["valid"], preset=preset, settings=overlay, tune=0
         )
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time() - before
         found = run.evaluate(job["test"], tokenize=job["tokenize"], engine=run.engine("torch", precision="float32"))
         evaluated = time.perf_counter() - began
         manifest, settings = run.manifest, run.settings
@@ -76,6 +77,7 @@ def train_and_score(job: Row) -> Row:
         "width": settings.model.d_hidden or settings.model.d_model,
         "layers": [settings.model.encoder_layers, settings.model.decoder_layers],
         "training_seconds": manifest["trained_in_seconds"],
+        "cpu_seconds": round(used, 1),
         "evaluation_seconds": round(evaluated, 1),
         "device": manifest["device"],
         "test_pairs": found.pairs,
@@ -185,7 +187,8 @@ regularisation, those that the corpus suggests for a Transformer, and as many pa
 learning rate of the others is twice the Transformer's ([log.md](log.md), "what suits the RNNs" and "the other
 systems"). The test set is translated once by each finished model, with beam 5. Scores are means over seeds, ± their
 standard deviation. "Seconds" is the mean duration of a training beside others on the same machine, which were not the
-same for all of them, so that only large differences mean something.
+same for all of them, so that only large differences mean something. "CPU seconds" are those that all threads of a
+training used, from reading the corpus to the report; other programs hardly change them.
 
 {tables}
 ## Published figures
@@ -201,25 +204,35 @@ No published figure was found for these corpora with these numbers of parameters
 
 
 def write_page(results: Sequence[Path], path: Path) -> None:
-    """Write a table for each corpus, budget and machine among the results."""
+    """Write a table for each corpus, budget and machine among the results.
+
+    Tables of the present page stay if the results have none with the same heading.
+    """
     rows = {key(row): row for row in read_rows(results)}  # the last of several with one key
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows.values():
         groups.setdefault((row["corpus"], row["budget"], row["machine"] or row["device"]), []).append(row)
-    path.write_text(PAGE.format(tables="\n".join(_table(*each) for each in groups.items())), encoding="utf-8")
+    page = path.read_text(encoding="utf-8") if path.exists() else ""
+    sections = (f"## {each.rstrip()}\n" for each in page.split("\n## ")[1:])
+    tables = {each.splitlines()[0]: each for each in sections if not each.startswith("## Published")}
+    tables |= {table.splitlines()[0]: table for table in (_table(*each) for each in groups.items())}
+    path.write_text(PAGE.format(tables="\n".join(tables.values())), encoding="utf-8")
 
 
 def _table(group: tuple[str, ...], rows: list[Row]) -> str:
     """Return the table of one corpus, with its heading."""
     corpus, budget, machine = group
     one = rows[0]
+    timed = all("cpu_seconds" in row for row in rows)
+    columns = ["system", UNITS[one["metric"]], "seeds", "parameters", "layers", "width", "seconds"]
+    columns += ["CPU seconds"] * timed
     lines = [
-        f"## {corpus}",
+        f"## {corpus}, {machine}",
         "",
-        f"{budget} of {one['batch_tokens']:,} tokens, {one['test_pairs']:,} test pairs, {machine}.",
+        f"{budget} of {one['batch_tokens']:,} tokens, {one['test_pairs']:,} test pairs.",
         "",
-        f"| system | {UNITS[one['metric']]} | seeds | parameters | layers | width | seconds |",
-        "|---|---|---|---|---|---|---|",
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
     ]
     for system, name in SYSTEMS.items():
         own = [row for row in rows if row["system"] == system]
@@ -229,7 +242,10 @@ def _table(group: tuple[str, ...], rows: list[Row]) -> str:
             layers = " + ".join(map(str, own[0]["layers"]))
             seconds = mean(row["training_seconds"] for row in own)
             cells = [name, f"{mean(scores):.1f}{spread}", len(own), f"{own[0]['parameters']:,}", layers]
-            lines.append(f"| {' | '.join(map(str, [*cells, own[0]['width'], f'{seconds:,.0f}']))} |")
+            cells += [own[0]["width"], f"{seconds:,.0f}"]
+            if timed:
+                cells.append(f"{mean(row['cpu_seconds'] for row in own):,.0f}")
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 
