@@ -258,10 +258,15 @@ class FairQueue:
         self._ahead.clear()
 
     def put_back(self, taken: Slice) -> None:
-        """Queue a job again from the beginning of a slice that the engine has not answered."""
-        self.remove(taken.job)
-        taken.job.begun = taken.begin
-        self.add(taken.job)
+        """Queue a job again from the beginning of a slice that the engine has not answered; later answers are dropped.
+
+        Later lines are sent again, too, and may be divided into other slices than before.
+        """
+        job = taken.job
+        self.remove(job)
+        job.begun = taken.begin
+        job.parts = {begin: answer for begin, answer in job.parts.items() if begin < taken.begin}
+        self.add(job)
 
     @property
     def dominated(self) -> bool:

@@ -110,6 +110,17 @@ def test_what_the_engine_has_not_answered_waits_again():
     played(scene)
 
 
+def test_answers_to_lines_that_wait_again_are_dropped():
+    def scene(queue: FairQueue) -> None:
+        queue.add(job("long", 10, 10, 10))
+        (first,), (second,) = queue.take(10), queue.take(10)
+        second.job.parts[second.begin] = "answered"
+        queue.put_back(first)
+        assert (first.job.parts, queue.work) == ({}, 30)
+
+    played(scene)
+
+
 def test_who_leaves_takes_the_work_along():
     def scene(queue: FairQueue) -> None:
         one, other = job("one", 10, 10), job("other", 5)

@@ -682,6 +682,33 @@ def test_jobs_in_flight_are_tried_alone_after_the_engine_has_died(monkeypatch):
     play(monkeypatch, scene, slots=8)
 
 
+async def answers_after_death(engines: list[Played], tasks: list[asyncio.Task[list[Any]]]) -> list[list[str]]:
+    """The lines that each job is answered with, by a second engine that answers everything."""
+    while len(engines) < 2:
+        await asyncio.sleep(0.01)
+    answered = 0
+    while not all(task.done() for task in tasks):
+        await settle()
+        if len(engines[1].batches) > answered:
+            answered += 1
+            engines[1].answer()
+    return [[line for part in task.result() for line in part] for task in tasks]
+
+
+def test_a_later_slice_that_was_answered_first_is_not_answered_twice(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        jobs = [Job(ONE, Asked(list("abc")), [100] * 3), Job(ONE, Asked(["x"]), [150], client="other")]
+        tasks = [asyncio.create_task(do(lane, job)) for job in jobs]
+        await settle()
+        (engine,) = engines
+        assert [[what.lines for what in batch] for batch in engine.asked] == [[["a"], ["x"]], [["b", "c"]]]
+        engine.messages.put_nowait(("done", engine.batches[1][0], ["b", "c"]))
+        engine.messages.put_nowait("die")
+        assert await answers_after_death(engines, tasks) == [list("abc"), ["x"]]
+
+    play(monkeypatch, scene, slots=8)
+
+
 def test_an_engine_in_slots_that_says_nothing_is_stuck(monkeypatch):
     monkeypatch.setattr(lanes, "STUCK", 0.05)
 
