@@ -470,14 +470,16 @@ class Lane:
         Jobs that were processed together are tried once more, each alone. A job that was alone may have caused the
         death, and a client that has received tokens would receive them twice: these are refused.
         """
-        slices = list(self._running.values())
+        first: dict[Job, Slice] = {}
+        for each in self._running.values():  # the slices of a job are in the order of their lines
+            first.setdefault(each.job, each)
         self._running.clear()
-        for each in slices:
-            if len(slices) == 1 or each.job.alone or each.job.told_any:
-                self._refuse(each.job, RefusedError(503, "the engine stopped and is being started again", 1))
-            elif not each.job.answer.done():
-                each.job.alone = True
-                self.queue.put_back(each)
+        for job, unanswered in first.items():
+            if len(first) == 1 or job.alone or job.told_any:
+                self._refuse(job, RefusedError(503, "the engine stopped and is being started again", 1))
+            elif not job.answer.done():
+                job.alone = True
+                self.queue.put_back(unanswered)
 
 
 def _cost(part: Slice) -> int:

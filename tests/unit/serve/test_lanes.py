@@ -709,6 +709,26 @@ def test_a_later_slice_that_was_answered_first_is_not_answered_twice(monkeypatch
     play(monkeypatch, scene, slots=8)
 
 
+@pytest.mark.parametrize("other", [True, False])
+def test_a_job_with_two_slices_in_flight_is_tried_again_unless_it_was_alone(monkeypatch, other: bool):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        jobs = [Job(ONE, Asked(list("abc")), [150] * 3), Job(ONE, Asked(["x"]), [100], client="other")]
+        tasks = [asyncio.create_task(do(lane, job)) for job in jobs[: 1 + other]]
+        await settle()
+        assert [what.lines for batch in engines[0].asked for what in batch if what.lines != ["x"]] == [
+            ["a"],
+            ["b", "c"],
+        ]
+        engines[0].messages.put_nowait("die")
+        if other:
+            assert await answers_after_death(engines, tasks) == [list("abc"), ["x"]]
+        else:
+            with pytest.raises(RefusedError):
+                await tasks[0]
+
+    play(monkeypatch, scene, slots=8)
+
+
 def test_an_engine_in_slots_that_says_nothing_is_stuck(monkeypatch):
     monkeypatch.setattr(lanes, "STUCK", 0.05)
 
