@@ -4,8 +4,8 @@ glossary.
 Dynamic beam allocation (Post and Vilar, 2018): the bank of a hypothesis is the number of constraint tokens that it
 contains. The beam is divided among the banks, so that hypotheses with few of these improbable tokens do not crowd
 out those with more, and below the length limit a hypothesis ends only when it has met all of its constraints. A
-constraint may have several forms (token sequences); one of them is enough. All forms of a sentence are in one trie, and
-a hypothesis is at one of its nodes.
+constraint may have several forms (token sequences); one of them is enough. Constraints that share a form need one
+occurrence each. All forms of a sentence are in one trie, and a hypothesis is at one of its nodes.
 """
 
 import itertools
@@ -41,8 +41,8 @@ class _Node:
     children: dict[int, int] = field(default_factory=dict)
     part_of: int = 0
     """Bit mask of the constraints one of whose forms has a prefix that ends at this node."""
-    completes: int = -1
-    """Index of the constraint one of whose forms ends at this node; -1 if no form ends here."""
+    completes: list[int] = field(default_factory=list)
+    """Indices of the constraints one of whose forms ends at this node, those with the fewest forms first."""
 
 
 class Trie:
@@ -54,7 +54,8 @@ class Trie:
         self.never = sorted(frozenset().union(*(each.never for each in constraints)))
         """Tokens that no output of this sentence may contain."""
         self._nodes = [_Node(), _Node()]
-        for number, constraint in enumerate(constraints):
+        # Of several that share a form, the one with the fewest others has it first.
+        for number, constraint in sorted(enumerate(constraints), key=lambda each: len(each[1].later)):
             for root, forms in ((FIRST, constraint.first), (LATER, constraint.later)):
                 for form in forms:
                     self._add(root, number, form)
@@ -69,7 +70,7 @@ class Trie:
                 self._nodes.append(_Node(depth))
             at = after
             self._nodes[at].part_of |= 1 << number
-        self._nodes[at].completes = number
+        self._nodes[at].completes.append(number)
 
     def after(self, progress: TrieProgress, token: int) -> TrieProgress:
         """Return the progress of a hypothesis after one more token; a form that the token does not continue is
@@ -78,11 +79,11 @@ class Trie:
         at = self._nodes[progress.node].children.get(token)
         if at is None:
             at = self._nodes[LATER].children.get(token, LATER)
-        node, met = self._nodes[at], progress.met
-        completes = node.completes
-        if completes >= 0:
-            met |= 1 << completes
-        return TrieProgress(at if node.children else LATER, met, completes)
+        node, met, just_met = self._nodes[at], progress.met, -1
+        if node.completes:
+            just_met = next((number for number in node.completes if not met >> number & 1), node.completes[0])
+            met |= 1 << just_met
+        return TrieProgress(at if node.children else LATER, met, just_met)
 
     def is_met(self, progress: TrieProgress) -> bool:
         """Return whether a hypothesis has met all constraints."""

@@ -13,6 +13,7 @@ the same text can be written in several sequences of tokens.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -252,11 +253,15 @@ def _occurrences(text: str, term: Term) -> Iterator[Span]:
 
 
 def _places(text: str, terms: Sequence[Term]) -> tuple[Span | None, ...]:
-    """Return the span of each term in a text, None if it is missing; spans do not overlap, and long terms go first."""
+    """Return the span of each term in a text, None if it is missing; spans do not overlap, and long terms go first.
+
+    A term takes a form that is also a form of another term only if the text has none of its other forms.
+    """
     places: list[Span | None] = [None] * len(terms)
     taken: list[Span] = []
+    shared = {form for form, count in Counter(form for term in terms for form in term.forms).items() if count > 1}
     for number in sorted(range(len(terms)), key=lambda number: -max(map(len, terms[number].forms))):
-        for start, end in _occurrences(text, terms[number]):
+        for start, end in sorted(_occurrences(text, terms[number]), key=lambda span: text[slice(*span)] in shared):
             if all(end <= other[0] or start >= other[1] for other in taken):
                 places[number] = start, end
                 taken.append((start, end))

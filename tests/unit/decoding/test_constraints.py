@@ -61,6 +61,18 @@ def test_what_may_follow_a_term() -> None:
     assert {*trie.banned(trie.after(TrieProgress(LATER), A))} == {B, C}
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["wide first", "narrow first"])
+def test_constraints_that_share_a_form_are_met_by_one_occurrence_each(order: int) -> None:
+    wide, narrow = Constraint(((A,), (B,)), ((A,), (B,))), form(A)
+    trie = Trie([wide, narrow][::order])
+    once = trie.after(TrieProgress(), A)
+    assert trie.wanted(once) == [A, B]
+    assert not trie.is_met(once)
+    assert trie.is_met(trie.after(once, A))
+    assert trie.is_met(trie.after(once, B)), "the form that only one of them has is left for it"
+    assert trie.is_met(trie.after(trie.after(TrieProgress(), B), A))
+
+
 @pytest.mark.parametrize("wanted", [[(A,)], [(A, B)], [(A, B), (C,)], [(D, D), (A,), (B,)]], ids=str)
 def test_a_wide_beam_finds_the_best_output_that_meets_all_constraints(wanted: list[tuple[int, ...]]) -> None:
     """All outputs of up to four tokens, scored one by one, are the reference."""

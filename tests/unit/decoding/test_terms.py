@@ -14,6 +14,7 @@ from seq2see.decoding import terms as module
 from seq2see.decoding.translator import Result
 from seq2see.documents.glossary import Glossary
 from seq2see.run import Run
+from seq2see.text.words import Term
 
 ENGINES = ["torch", "ctranslate2"]
 TRANSLATED = {
@@ -138,6 +139,16 @@ def test_both_engines_score_given_outputs_alike(run: Run) -> None:
     for one, two, target in zip(ours, theirs, targets, strict=True):
         assert len(one) == len(two) == len(target) + 1
         assert one == pytest.approx(two, abs=0.02)
+
+
+@pytest.mark.parametrize("text", ["Wagen Fahrzeug", "Fahrzeug Wagen", "Wagen Wagen"])
+def test_terms_that_share_a_translation_have_one_place_each(text: str) -> None:
+    car, carriage = Term(0, 3, "car", ("Wagen", "Fahrzeug")), Term(4, 12, "carriage", ("Wagen",))
+    for terms in ([car, carriage], [carriage, car]):
+        places = module._places(text, terms)
+        assert None not in places
+        assert len({*places}) == 2
+    assert module._places("Wagen", [car, carriage]).count(None) == 1
 
 
 def test_doubled_words_are_counted() -> None:
