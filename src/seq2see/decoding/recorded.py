@@ -261,7 +261,7 @@ class RecordedSearch:
 
     @property
     def _room(self) -> float:
-        """Return the total size of kept sets of slots, in bytes, above which some are dropped before one is made."""
+        """Return the total bytes of kept `Slots` above which old ones are dropped before new ones are made."""
         if self._device.type != "cuda":
             return math.inf
         return KEPT_SHARE * torch.cuda.get_device_properties(self._device).total_memory

@@ -208,7 +208,7 @@ def _converted(
             raise RunError(f"{path}: no weight {name}. Copy the folder again")
         found = stored[name].T if len(shape) == 2 else stored[name].reshape(-1)
         if found.shape != shape:
-            raise RunError(f"{path}: {name} is {list(stored[name].shape)}, its settings require {list(shape)}")
+            raise RunError(f"{path}: {name} is {list(found.shape)}, its settings require {list(shape)}")
         return found
 
     own = bundle.transformer_shapes(model, len(source.rows), len(target.rows))

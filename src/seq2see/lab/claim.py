@@ -355,7 +355,7 @@ class Outcome:
 
     @property
     def controls_in_words(self) -> str:
-        """Return a text that says how many of the controls held."""
+        """Return as text how many controls held; none should."""
         held = sum(control.verdict == "held" for control in self.controls)
         return f"{held} of {len(self.controls)} held" if held else f"none of {len(self.controls)} held"
 

@@ -207,7 +207,7 @@ def _are_many(some: int, total: int) -> bool:
 
 
 def check_memory(settings: Settings, device: torch.device) -> None:
-    """Raise an error if training the model does not fit into the memory of the device."""
+    """Raise an error if weights, gradients and Adam's moments exceed the free memory of the device."""
     sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
     machine.check_memory(count_parameters(settings.model, *sizes), device)
 

@@ -435,14 +435,14 @@ def choices(
     vocabularies: tuple[int, int],
     machine: str,
 ) -> list[Choice]:
-    """Return all rows of `ROWS` that have a value.
+    """Return the rows that have a value of the table that `train` prints.
 
     Args:
         reasons: The reason for each row, where the user has not chosen.
         yours: The settings that the user has chosen, such as `model.dropout`.
         facts: The manifest: tokens, pairs and parameters.
         vocabularies: The vocabulary sizes of source and target.
-        machine: A text about settings that depend on the machine.
+        machine: The value of the row `machine`.
     """
     data, model, training = settings.data, settings.model, settings.training
     tokens_a_pair = (facts["source_tokens"] + facts["target_tokens"]) / facts["pairs"]

@@ -58,7 +58,7 @@ NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 Line = tuple[int, str, int]
 """The line number, the text of the line, and the bit flags of its faults."""
 Cells = tuple[int, list[str] | str, int]
-"""A row of a table: number of its first line, its columns (or the line itself if it cannot be split), its faults."""
+"""A row of a table: number of its first line, its columns (or the unsplit line), and bit flags of its faults."""
 
 
 @dataclass(frozen=True)
