@@ -260,13 +260,17 @@ def _places(text: str, terms: Sequence[Term]) -> tuple[Span | None, ...]:
     places: list[Span | None] = [None] * len(terms)
     taken: list[Span] = []
     shared = {form for form, count in Counter(form for term in terms for form in term.forms).items() if count > 1}
-    for number in sorted(range(len(terms)), key=lambda number: -max(map(len, terms[number].forms))):
+    for number in _longest_first(terms, range(len(terms))):
         for start, end in sorted(_occurrences(text, terms[number]), key=lambda span: text[slice(*span)] in shared):
             if all(end <= other[0] or start >= other[1] for other in taken):
                 places[number] = start, end
                 taken.append((start, end))
                 break
     return tuple(places)
+
+
+def _longest_first(terms: Sequence[Term], numbers: Sequence[int]) -> list[int]:
+    return sorted(numbers, key=lambda number: -max(map(len, terms[number].forms)))
 
 
 _WORD: Final = re.compile(r"\w+")
@@ -449,7 +453,10 @@ def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> N
     """Put each missing term into the text of the best output: in place of the word that translates it, if that is known
     (`CERTAIN`) and helps, else wherever the model finds it most probable (`_replaced`).
     """
-    for number in sentence.missing:
+    # Long terms first, as in `_places`: before "york", the term "new" would make the text contain "new york" instead.
+    for number in _longest_first(sentence.terms, sentence.missing):
+        if number not in sentence.missing:  # an earlier term has completed it
+            continue
         form, met = sentence.terms[number].forms[0], sentence.best.met
         losses = _losses(engine, [sentence])[0][sentence.missing.index(number)]
         likely = [start for loss, _, start in _by_loss(sentence, losses)[:1] if loss > CERTAIN]

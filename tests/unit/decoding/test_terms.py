@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import seq2see
+from seq2see.config import Decoding
 from seq2see.decoding import terms as module
+from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.documents.glossary import Glossary
 from seq2see.run import Run
@@ -63,6 +65,18 @@ def run(once) -> Run:
         )
 
     return seq2see.load(once("words", make) / "run")
+
+
+class Uniform:
+    """Engine for which every token is equally probable."""
+
+    name, constrains = "uniform", False
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        return [[] for _ in tasks]
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[-1.0] * (len(target) + 1) for target in targets]
 
 
 def searched(run: Run, engine: str, lines: Sequence[str], glossary: Glossary, **options: object) -> list[Result]:
@@ -150,6 +164,18 @@ def test_terms_that_share_a_translation_have_one_place_each(text: str) -> None:
         assert None not in places
         assert len({*places}) == 2
     assert module._places("Wagen", [car, carriage]).count(None) == 1
+
+
+@pytest.mark.parametrize("entries", [{"eins": "A", "zwei": "A B"}, {"zwei": "A B", "eins": "A"}])
+def test_a_word_that_completes_another_missing_term(trained: Path, entries: dict[str, str]) -> None:
+    """Before "B", the form "A" of one term makes the text contain the other term instead."""
+    tokenizers = seq2see.load(trained).tokenizers
+    line = " ".join(entries)
+    task = Task(tokenizers.source.encode([line])[0], 20, [])
+    sentence = module._Sentence(task, line, 0, Glossary.of(entries).terms_in(line), tokenizers)
+    sentence.begin([sentence.candidate(Hypothesis([], -1.0, -1.0), "B")])
+    module._replace_words(Uniform(), Decoding(), sentence)
+    assert sentence.missing == []
 
 
 def test_doubled_words_are_counted() -> None:
