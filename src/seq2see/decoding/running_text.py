@@ -170,10 +170,10 @@ class CachedEngine:
 
     def _write(self, entries: Sequence[tuple[bytes | None, list[Hypothesis]]]) -> None:
         rows = [(key, json.dumps([asdict(each) for each in found])) for key, found in entries if key is not None]
-        with contextlib.suppress(sqlite3.Error):
-            if self._file is not None and rows:
-                self._file.execute("BEGIN IMMEDIATE")
-                self._file.executemany("INSERT OR REPLACE INTO found VALUES (?, ?)", rows)
-                oldest = "DELETE FROM found WHERE rowid <= (SELECT max(rowid) FROM found) - ?"
-                self._file.execute(oldest, (self._most,))
-                self._file.execute("COMMIT")
+        if self._file is None or not rows:
+            return
+        with contextlib.suppress(sqlite3.Error), self._file:  # commits at the end; rolls back after an error
+            self._file.execute("BEGIN IMMEDIATE")
+            self._file.executemany("INSERT OR REPLACE INTO found VALUES (?, ?)", rows)
+            oldest = "DELETE FROM found WHERE rowid <= (SELECT max(rowid) FROM found) - ?"
+            self._file.execute(oldest, (self._most,))

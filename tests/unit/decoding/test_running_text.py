@@ -1,6 +1,8 @@
 """How documents are cut for a run, and translations that are kept."""
 
+import contextlib
 import dataclasses
+import sqlite3
 
 import pytest
 
@@ -75,3 +77,22 @@ def test_a_damaged_cache_is_not_used(tmp_path, monkeypatch):
     path.write_bytes(b"not a database" * 100)
     engine = running_text.CachedEngine(Counting(), model, path)
     assert engine.search([Task([1], 9, [])], Decoding()) == [[Hypothesis([1, Decoding().beam], -1.0, -2.0)]]
+
+
+def test_a_failed_write_does_not_block_later_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model, path = tmp_path / "model.safetensors", tmp_path / "seq2see" / "x.sqlite"
+    model.write_bytes(b"x")
+    inner = Counting()
+    engine = running_text.CachedEngine(inner, model, path)
+    engine.search([Task([1], 9, []), Task([2], 9, [])], Decoding())
+    engine._file.execute("PRAGMA busy_timeout = 0")
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        reading = other.execute("SELECT * FROM found")
+        reading.fetchone()  # its lock lets others write, but not commit
+        engine.search([Task([3], 9, [])], Decoding())
+        reading.close()
+    for _ in range(2):
+        engine.search([Task([4], 9, [])], Decoding())
+        engine = running_text.CachedEngine(inner, model, path)
+    assert inner.asked == [[1], [2], [3], [4]]
