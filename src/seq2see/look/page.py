@@ -139,8 +139,9 @@ class Inside:
             tokens, donor_tokens: positions that are replaced, by default all; positions that replace them, by default
                 the same.
         """
-        change = Change(name, tokens, donor._reading, donor_tokens)
-        found = patch(self._run.bundle, self._reading, change, lambda _: self._run.watch("translating again", 0, 1))
+        change, bundle = Change(name, tokens, donor._reading, donor_tokens), self._run.bundle
+        with switched_off(bundle.model, self._without):
+            found = patch(bundle, self._reading, change, lambda _: self._run.watch("translating again", 0, 1))
         return found.json() | {"target_tokens": labels.of(found.target_tokens)}
 
     def contrast(self, that: str | None = None, at: tuple[int, int] | None = None) -> dict[str, Any]:
@@ -161,7 +162,8 @@ class Inside:
         else:
             other = [*bundle.tokenizers.target.encode([(that or "").strip()])[0], special.END]
             _check_length("the other translation", len(other), "Shorten it")
-        found = contrast(bundle, self._reading, other, self._run.watch)
+        with switched_off(bundle.model, self._without):
+            found = contrast(bundle, self._reading, other, self._run.watch)
         prefix = labels.of([*found.prefix, found.this])
         shown = {"source_tokens": labels.of(found.source_tokens), "prefix": prefix[:-1], "this": prefix[-1]}
         return found.json() | shown | {"that": labels.visible(found.that)}

@@ -154,6 +154,13 @@ def test_without_heads(run):
     assert page.Inside(run, "cab").part("candidates") == whole.part("candidates")
 
 
+def test_heads_stay_off_while_activations_are_changed_and_outputs_contrasted(run):
+    heads = [Head("cross", 0, 0), Head("cross", 0, 1)]
+    blind, donor = (page.Inside(run, text, without=heads) for text in ("cab", "fed"))
+    effects = [blind.patch(donor, "encoder_norm")["effect"], *blind.contrast("FED")["left_out"]]
+    assert effects == pytest.approx([0.0] * len(effects), abs=1e-4)  # nothing reaches the decoder from the source
+
+
 def test_a_translation_begins_as_it_is_told(run):
     own = page.Inside(run, "cab")
     first = own.part("candidates")["candidates"][0]
