@@ -184,7 +184,9 @@ def model_card(run: Path, name: str) -> str:
 
 def _about(facts: dict[str, Any], settings: Settings) -> str:
     sides = " to ".join(str(code or "?") for code in facts.get("languages", {}).values())
-    return f"A sequence-to-sequence Transformer ({sides or 'languages not recorded'}), made with seq2see."
+    kinds = {"transformer": "Transformer", "convolutional": "convolutional model"}
+    kind = kinds.get(settings.model.architecture, "RNN")
+    return f"A sequence-to-sequence {kind} ({sides or 'languages not recorded'}), made with seq2see."
 
 
 def _use(name: str, is_marian: bool) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import marian
-from seq2see import storage
+from seq2see import config, storage
 from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.interop import hub
 from seq2see.interop.importing import import_model
@@ -223,6 +223,16 @@ def test_the_card_says_what_the_manifest_knows(trained: Path) -> None:
     assert "## Licence\n\nFill in." in text
     assert "training pairs" in text
     assert "| exact |" in text or "None recorded" in text
+    assert "A sequence-to-sequence Transformer (" in text
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("rnn-dot", "RNN"), ("convolutional", "convolutional model")])
+def test_the_card_names_the_architecture(tmp_path: Path, architecture: str, kind: str) -> None:
+    storage.write_manifest(tmp_path, {})
+    config.write_toml(config.resolve({"model": {"architecture": architecture}}), tmp_path / "settings.toml")
+    text = hub.model_card(tmp_path, "owner/model")
+    assert f"A sequence-to-sequence {kind} (" in text
+    assert "Transformer" not in text
 
 
 def test_names_and_failures(cli, tmp_path: Path, trained: Path) -> None:
