@@ -9,7 +9,11 @@ from typing import Final
 
 from seq2see import __version__, machine
 
-NO_TRIAL_USES: Final = ("cli", "interop", "look", "serve", "lab/charts.py", "lab/report.py")
+NO_TRIAL_USES: Final = (
+    *("cli", "interop", "look", "serve", "display/korean.toml"),
+    *("lab/charts.py", "lab/report.py", "lab/claims/claims.toml"),
+)
+"""Files and folders that only show numbers, or judge those that are stored: the texts and bounds of claims."""
 
 
 def where() -> str:
@@ -40,9 +44,12 @@ def _version(name: str) -> str:
 
 @cache
 def digest(package: Path) -> str:
-    """Return a digest of the Python files that can affect a trial; if one changes, old measurements do not count."""
+    """Return a digest of the Python and TOML files (settings, words of corpora) that can affect a trial.
+
+    If one changes, old measurements do not count.
+    """
     found = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted([*package.rglob("*.py"), *package.rglob("*.toml")]):
         name = path.relative_to(package).as_posix()
         if not name.startswith(NO_TRIAL_USES):
             found.update(f"{name}\n".encode() + path.read_bytes())

@@ -158,18 +158,21 @@ def test_a_trial_has_a_folder_that_goes_with_its_key_and_force_empties_it(bench,
 
 
 def test_other_sources_or_versions_measure_anew(tmp_path, monkeypatch):
-    (tmp_path / "lab").mkdir()
-    (tmp_path / "cli").mkdir()
-    source, drawn, told = tmp_path / "lab" / "masks.py", tmp_path / "lab" / "report.py", tmp_path / "cli" / "lab.py"
-    for path in (source, drawn, told):
+    for folder in ("cli", "lab", "lab/claims"):
+        (tmp_path / folder).mkdir()
+    names = ("lab/masks.py", "presets.toml", "lab/report.py", "cli/lab.py", "lab/claims/claims.toml")
+    source, presets, *shown = paths = [tmp_path / name for name in names]
+    for path in paths:
         path.write_text("rate = 1")
     digest = circumstances.digest.__wrapped__
     before = digest(tmp_path)
-    drawn.write_text("rate = 2")
-    told.write_text("rate = 2")
+    for path in shown:
+        path.write_text("rate = 2")
     assert digest(tmp_path) == before
-    source.write_text("rate = 2")
-    assert digest(tmp_path) != before
+    for path in (source, presets):
+        path.write_text("rate = 2")
+        assert digest(tmp_path) != before
+        path.write_text("rate = 1")
 
     assert before not in circumstances.where()
     here = circumstances.where()
