@@ -32,6 +32,7 @@ TINY = {
         "warmup_steps": 30,
         "batch_tokens": 1000,
         "validate_every": 50,
+        "alignment_weight": 0.0,
         "average": 2,
         "log_every": 10,
     },

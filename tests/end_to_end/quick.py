@@ -16,6 +16,7 @@ SETTINGS = [
     "training.max_steps=2",
     "training.warmup_steps=1",
     "training.batch_tokens=200",
+    "training.alignment_weight=0",
 ]
 QUICK = [word for assignment in SETTINGS for word in ("--set", assignment)]
 
