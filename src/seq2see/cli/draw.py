@@ -216,7 +216,7 @@ def draw_pruning(
     pairs: PairsToMeasure = None,
     limit: Annotated[
         int,
-        typer.Option(min=2, help="Maximum number of pairs, the first ones; half rank the heads, half measure."),
+        typer.Option(min=2, help="Maximum number of pairs, the first ones; one half ranks heads, the other measures."),
     ] = 200,
     orders: Annotated[int, typer.Option(min=0, max=20, help="Number of random orders to compare with.")] = 3,
     points: Annotated[
@@ -314,7 +314,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:
-    """Return the path of the picture after a check that it may be written; None with --json and no path."""
+    """Return the path of the picture, by default `name`.png, if it can be written; None for --json without --out."""
     if out is None and as_json:
         return None
     path = Path(out or f"{name}.png")
@@ -328,7 +328,9 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
 def _show(
     path: Path | None, as_json: bool, numbers: dict[str, Any], draw: Callable[[Path], str | None] = lambda path: None
 ) -> None:
-    """Draw the picture if there is a path, and print path and note to stderr; with --json, print the numbers."""
+    """Draw the picture if there is a path, and print the path and the note that `draw` returns to standard error; with
+    --json, print the numbers.
+    """
     note = draw(path) if path else None
     for line in (path, note):
         if line:

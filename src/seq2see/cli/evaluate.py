@@ -183,7 +183,11 @@ def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engin
 
 
 def _with_references(items: "list[Pair]", files: Iterable[str], dropped: int) -> "list[Pair]":
-    """Return the pairs with further references from files, one line per pair; an empty line adds none."""
+    """Return the pairs with further references from files, one line per pair; an empty line adds none.
+
+    Args:
+        dropped: Number of pairs with an empty side that are not in `items`, for the error message.
+    """
     from seq2see.text.rows import read_lines
 
     for file in files:

@@ -35,7 +35,7 @@ def lab(
         ),
     ] = None,
     first_seed: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="First seed; other seeds test a verdict again.")
+        int, typer.Option(min=0, max=1_000_000, help="First seed; with another one, new seeds test the verdicts again.")
     ] = 1,
     pairs: Annotated[
         str, typer.Option(metavar="PAIRS", help="Corpus for the claim `comparison`, as train reads it; default: dates.")
@@ -47,7 +47,7 @@ def lab(
 ) -> None:
     """Measure the claims of the paper: numbers, charts and verdicts in DIR/report.html and DIR/report.md.
 
-    Trials are kept: the same command resumes where it was stopped.
+    Finished trials are stored in DIR: the same command resumes where it was stopped.
     """
     if list_only:
         _list(as_json)

@@ -146,8 +146,8 @@ UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of click 
 def main() -> None:
     """Run the verb of the command line.
 
-    Exit codes: 0 success; 1 a bug, reported with its traceback; 2 a mistake of the user, reported in one line; 75 the
-    same, if trying again may help; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
+    Exit codes: 0 success; 1 a bug, reported with its traceback; 2 an error that the user can correct, in one line; 75
+    a temporary error (`PassingError`), in one line; 130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
     """
     sys.excepthook = _print_traceback
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code

@@ -76,7 +76,7 @@ def train(
         float | None,
         typer.Option(
             metavar="MINUTES",
-            help="Minutes for trials of other settings; 0: no trials. Default: a few, depending on the corpus.",
+            help="Minutes for trials of other settings; 0: no trials. Default: up to 3 trials, no time limit.",
         ),
     ] = None,
     as_json: options.Json = False,

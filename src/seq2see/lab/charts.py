@@ -19,8 +19,8 @@ labels are slanted.
 
 
 def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:
-    """Draw the charts of a claim, at most three in a row, without those of numbers that were not measured (unless none
-    was).
+    """Draw the charts of a claim, at most three in a row. A chart is left out if its number was not measured, unless
+    that is so for all charts.
     """
     charts = [chart for chart in charts if any(chart.number in row.numbers for row in rows)] or charts
     columns = min(3, len(charts))
@@ -107,7 +107,7 @@ def spoken(name: str) -> str:
 
 
 def spell(value: object, yes: str = "with", no: str = "without") -> str:
-    """Return the value of a condition as text for an axis or a table."""
+    """Return the value of a condition as text for an axis or a table: `yes` for True, `no` for False."""
     if isinstance(value, bool):
         return yes if value else no
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

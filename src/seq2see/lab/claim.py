@@ -22,7 +22,9 @@ Numbers = Mapping[str, float]
 Verdict = Literal["held", "did not hold", "undecided", "not trusted"]
 
 QUICK_SEEDS, FULL_SEEDS = 5, 10
-"""Default number of seeds of each trial: with `--quick`, for claims without `quick_seeds`, and without `--quick`."""
+"""Default number of seeds for each combination of conditions: with `--quick`, for claims without `quick_seeds`; and
+without `--quick`.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Plan:
     """Name or file of the corpus for the claim `comparison`; empty if the user gave none."""
 
     seeds: int | None = None
-    """Number of seeds for every trial of every claim, if the user gave one; None for the default of each claim."""
+    """Number of seeds (`--seeds`) for all claims; None for the default of each claim."""
     first_seed: int = 1
 
     def seeds_of(self, claim: "Claim") -> range:
-        """Return the seeds with which each trial of a claim is measured."""
+        """Return the seeds with which each combination of conditions of a claim is measured."""
         usual = (claim.quick_seeds or QUICK_SEEDS) if self.quick else FULL_SEEDS
         return range(self.first_seed, self.first_seed + (self.seeds or usual))
 
@@ -53,7 +55,7 @@ def grid(**conditions: Any) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Trial:
-    """One measurement to make, with one seed; `trial["depth"]` returns one of its conditions."""
+    """One measurement to make: conditions and one seed; `trial["depth"]` returns the condition `depth`."""
 
     claim: str
     conditions: Conditions
@@ -69,7 +71,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The numbers of one trial with one seed."""
+    """The numbers that one `Trial` measured, with its conditions and its seed."""
 
     conditions: Conditions
     seed: int
@@ -78,7 +80,7 @@ class Measurement:
     def unfold(self, places: str) -> list["Measurement"]:
         """Split numbers such as `right@4` by the value after `@`, which becomes the condition named by `places`.
 
-        Numbers without `@` are copied into each part; if there are no others, the measurement stays whole.
+        Numbers without `@` are copied into each part. If no number has an `@`, the measurement is returned as it is.
         """
         found = dict.fromkeys(name.partition("@")[2] for name in self.numbers if "@" in name)
         if not found:
@@ -278,7 +280,7 @@ def _value(expectation: Expectation, measured: Measurements) -> float:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of a number along a condition, of the trials whose conditions equal those in `only`.
+    """A chart of a measured number over the condition `along` (x axis), of the trials whose conditions include `only`.
 
     It has a line for each combination of values of the conditions in `by`.
     """
@@ -303,10 +305,10 @@ class Claim:
     measured: str
     """Description of what is measured, for the report."""
     trials: Callable[[Plan], list[dict[str, Any]]]
-    """Function that returns the conditions of all trials of a plan; each trial is measured with every seed."""
+    """Function that returns all combinations of conditions of a plan; each is measured with every seed."""
     measure: Callable[[Trial], Numbers]
-    """Function that makes one trial with one seed, and returns its numbers. It runs with one thread beside other trials
-    or, if `alone`, without other trials and with all cores.
+    """Function that makes one trial (with one seed), and returns its numbers. It runs with one thread beside other
+    trials or, if `alone`, without other trials and with all cores.
     """
     expectations: tuple[Expectation, ...]
     controls: tuple[Expectation, ...] = ()
@@ -321,7 +323,7 @@ class Claim:
     follows the `@`; else empty.
     """
     quick_seeds: int = 0
-    """Number of seeds of each trial with `--quick`; 0 for `QUICK_SEEDS`."""
+    """Number of seeds for each combination of conditions with `--quick`; 0 for `QUICK_SEEDS`."""
     rows_of: str = ""
     """Name of another claim whose measurements this claim is judged by, instead of trials of its own; empty if it has
     its own.
@@ -348,7 +350,9 @@ class Outcome:
 
     @property
     def deciding(self) -> Judgement:
-        """Return the first judgement with the verdict of the claim; for "not trusted", the first control that held."""
+        """Return the first control that held, which makes the verdict "not trusted"; if none did, the first judgement
+        with the verdict of the claim.
+        """
         if self.verdict == "not trusted":
             return next(control for control in self.controls if control.verdict == "held")
         return next(judgement for judgement in self.judgements if judgement.verdict == self.verdict)
@@ -361,7 +365,7 @@ class Outcome:
 
     @property
     def reason(self) -> str:
-        """Return the deciding judgement as text; if several expectations held, their number and the first of them."""
+        """Return `deciding` as text; if all of several expectations held, their number and the first of them."""
         if self.verdict == "not trusted":
             return f"a control held: {self.deciding}"
         if self.verdict == "held" and len(self.judgements) > 1:

@@ -63,8 +63,8 @@ def train(
 
 
 def final_loss(losses: Sequence[float], vocabularies: tuple[int, int]) -> float:
-    """Return the mean loss of the last tenth of the updates, at most that of guessing the tokens of the target
-    vocabulary.
+    """Return the mean loss of the last tenth of the updates, or that of a uniform guess over the target vocabulary if
+    that is lower.
     """
     last = losses[-max(1, len(losses) // 10) :]
     return min(sum(last) / len(last), math.log(vocabularies[1]))
@@ -72,7 +72,7 @@ def final_loss(losses: Sequence[float], vocabularies: tuple[int, int]) -> float:
 
 @torch.inference_mode()
 def loss(model: Seq2Seq, samples: Sequence[Sample]) -> float:
-    """Return the loss per target token on some samples, without label smoothing."""
+    """Return the cross-entropy per target token on `samples`, without label smoothing or dropout."""
     model.eval()
     found = loop.loss_of(model, pack(samples))
     return float(found.plain / found.tokens)

@@ -43,8 +43,8 @@ OTHER_WEIGHTS = 10_000_000
 
 
 def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transformer", **changes: Any) -> Seq2Seq:
-    """Return a Transformer of the size `SMALL` with some changes, or a model of another kind with about as many
-    parameters.
+    """Return a Transformer with the settings `SMALL` and `changes`, or a model of another kind with about as many
+    parameters as that.
     """
     shape = config.check_keys({"model": {**SMALL, **changes}}).model
     torch.manual_seed(seed)
@@ -81,8 +81,8 @@ def as_large(kind: str, parameters: int, vocabularies: tuple[int, int], **option
 
 
 def without_look_ahead_mask(model: nn.Module) -> None:
-    """Let every decoder position attend to later positions in training; token-by-token decoding has none, and stays the
-    same.
+    """Let every decoder position attend to later positions in training; in decoding there are no later positions, so
+    that it stays the same.
     """
 
     def uncover(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,5 +1,5 @@
-"""Measure claims: every trial with every seed. A stored trial is measured again only if machine, versions or sources
-changed.
+"""Measure claims: every combination of conditions with every seed. A stored trial is measured again only if machine,
+versions or sources changed.
 
 Most trials share the cores, one thread each: their numbers are the same on any number of cores. The trials of claims
 that measure time or use the whole GPU come last and run one at a time.
@@ -64,7 +64,7 @@ def measure_claims(
     _check_folder(folder)
     if pairs:
         if names and "comparison" not in names:
-            raise SettingError("--pairs is for the comparison: name it among the claims, or leave --pairs out")
+            raise SettingError("--pairs is for the claim comparison only: name that claim, or leave --pairs out")
         next(iter(corpora.open_corpus(pairs).train), None)  # report a mistake before anything is measured
     facts = {"command": command} if command else {}
     facts |= {"seeds": _seeds(claims, plan), **circumstances.facts()}
@@ -88,7 +88,9 @@ def measure_claims(
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise an error unless a path is unused, an empty folder, or a folder of the lab without links out of it."""
+    """Raise an error unless a path does not exist, is an empty folder, or is a folder of the lab that contains no links
+    to places outside of it, and nothing but files and folders.
+    """
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / MARK).is_file():
             raise RunError(f"{folder}: not the folder of a lab. Choose another --out")
@@ -173,7 +175,7 @@ def measure(trial: Trial) -> tuple[dict[str, float], Spent]:
 
 
 def with_one_thread() -> Callable[[Trial], tuple[dict[str, float], Spent]]:
-    """Return `measure` for processes that run side by side, with one thread each."""
+    """Return `measure` as a function that uses one thread, for several processes that run side by side."""
     from seq2see.kernels import threads  # late: it imports torch
 
     return threads.using(1)(measure)
@@ -226,8 +228,8 @@ class _Results:
     def forget(self, trials: Sequence[Trial]) -> None:
         """Delete the stored lines of these trials, damaged lines, and the folders of the trials.
 
-        All of it is deleted before anything is measured, so that an interrupted and resumed run never takes an old
-        number for a new one.
+        All of it is deleted before anything is measured, so that a lab that is interrupted and resumed never takes an
+        old number for a new one.
         """
         for claim in {trial.claim for trial in trials}:
             path, forgotten = self._path(claim), {_key(each.conditions, each.seed) for each in trials}

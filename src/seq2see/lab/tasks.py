@@ -90,7 +90,7 @@ def pack(samples: Sequence[Sample]) -> Batch:
 
 @dataclass(frozen=True)
 class Dates:
-    """A part of the built-in corpus of dates, tokenised into characters."""
+    """Training and test samples of the built-in corpus of dates, tokenised into characters."""
 
     train: list[Sample]
     test: list[Sample]

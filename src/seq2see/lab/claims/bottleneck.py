@@ -18,10 +18,10 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train a model on sequences that are the same for all models, and measure its accuracy at each length.
+    """Train a model on sequences that are the same for all models, and measure its token accuracy at four lengths.
 
-    With a learning rate of 3e-3 the loss of the RNN without attention is 1.5 times as high, and the losses of the
-    Transformer and of the RNN with attention are the same.
+    The learning rate is 5e-3. With 3e-3, the loss of the RNN without attention was 1.5 times as high, and the losses of
+    the Transformer and of the RNN with attention were the same.
     """
     longest = trial["longest"]
     task = SymbolTask(trial["task"], symbols=10, shortest=2, longest=longest)
@@ -36,7 +36,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _lost(rows: Measurements, model: str, task: str = "reverse") -> float:
-    """Return by how much the accuracy falls from the shortest to the longest sequences."""
+    """Return the token accuracy of a model on the shortest tested sequences minus that on the longest ones."""
     own, lengths = rows.where(model=model, task=task), rows.values("length")
     return own.get("right", length=min(lengths)) - own.get("right", length=max(lengths))
 

@@ -22,8 +22,8 @@ from seq2see.training import journal
 ALONE = pick_device().type == "cuda"
 """Whether trials run one at a time: on a GPU they do; on a CPU they share the cores with one thread each."""
 SCORES = {"exact": "exact_match", "bleu": "bleu"}
-"""For each metric of a run that the claim reports, the name of the number in its results; BLEU is reported for runs
-with another metric.
+"""For each value of `training.metric` that has its own score in the results, the name of that score; runs with another
+metric are scored with BLEU.
 """
 TEST_PAIRS = 1000
 """Approximate number of pairs that are held out as a test set if a corpus of at least 10,000 pairs has none; of a

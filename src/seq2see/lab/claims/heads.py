@@ -63,8 +63,8 @@ def _differences(model: Seq2Seq, heads: int, samples: Sequence[Sample], name: st
 
 @torch.inference_mode()
 def _difference(model: Seq2Seq, place: Place, samples: Sequence[Sample]) -> float:
-    """Return the mean Jensen-Shannon divergence of the weights of two heads in the first layer: 0 bits if equal, 1 if
-    disjoint.
+    """Return the Jensen-Shannon divergence of the attention weights of two heads in the first layer, in bits (0: equal,
+    1: disjoint), averaged over all pairs of heads and all samples.
     """
     stack, name = ATTENTIONS[place]
     found = []
@@ -89,14 +89,14 @@ def _entropy(weights_LM: Tensor) -> Tensor:
 
 
 def _worse(rows: Measurements, **than_many: int) -> float:
-    """Return log2 of the loss with these conditions relative to `MANY` heads, so that no large ratio dominates the mean
-    over the seeds.
+    """Return log2 of the ratio of the loss with these conditions to the loss with `MANY` heads; as logarithms, large
+    ratios do not dominate the mean over the seeds.
     """
     return math.log2(rows.get("loss", **than_many) / rows.get("loss", heads=MANY, weights=1))
 
 
 def _learned(rows: Measurements) -> float:
-    """Return by how much training increased the difference between heads, since random heads differ, too."""
+    """Return the difference between heads after training minus that before, since untrained heads differ, too."""
     return rows.get("difference", heads=MANY, weights=1) - rows.get("untrained", heads=MANY, weights=1)
 
 

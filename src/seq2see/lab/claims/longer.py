@@ -10,7 +10,9 @@ trials, measure = order.trials, order.measure
 
 
 def _kept(rows: Measurements, of: str) -> float:
-    """Return the gain in accuracy by positions `of` over none beyond the trained lengths, divided by that within."""
+    """Return `order.gain` of the positions `of` over no positions on longer sequences than in training, divided by the
+    gain on sequences of trained lengths: 1 if all of it is kept, 0 if nothing.
+    """
     beyond, within = (order.gain(rows, "none", of, number) for number in ("tokens_beyond", "tokens"))
     return beyond / within
 

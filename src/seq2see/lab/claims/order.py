@@ -36,8 +36,8 @@ def measure(trial: Trial) -> Numbers:
 
 @torch.inference_mode()
 def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
-    """Return the largest absolute difference between encode(shuffled) and shuffled(encode), in float64; states are
-    around 1.
+    """Return the largest absolute difference between the encoder states of a shuffled source and the shuffled states of
+    the source, in float64; elements of states are around 1.
     """
     dice = torch.Generator().manual_seed(seed)
     source, order = torch.randint(4, 14, (20,), generator=dice), torch.randperm(20, generator=dice)
@@ -48,8 +48,10 @@ def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
 
 
 def gain(rows: Measurements, over: str, of: str = "sinusoid", number: str = "tokens", task: str = "reverse") -> float:
-    """Return by how much the share of correct tokens is higher with one kind of positions (`of`) than with another
-    (`over`).
+    """Return the share of correct tokens with one kind of positions (`of`) minus that with another (`over`).
+
+    Args:
+        number: "tokens" for sequences of trained lengths, "tokens_beyond" for longer ones.
     """
     return rows.get(number, positions=of, task=task) - rows.get(number, positions=over, task=task)
 

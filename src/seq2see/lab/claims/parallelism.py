@@ -20,7 +20,7 @@ TOKENS = 4096
 SECOND = "transformer, again"
 """Name of the control: a second Transformer with other initial weights, timed in turn with the first."""
 UNTIMED = 3
-"""Number of rounds before those that are timed; on a GPU, they capture forward and backward passes as CUDA graphs."""
+"""Number of rounds (one update of each model) before timing; on a GPU they capture passes as CUDA graphs."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:

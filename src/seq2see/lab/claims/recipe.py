@@ -30,8 +30,8 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train on some dates; score the last model with several beam widths, and the average of `AVERAGED` late
-    checkpoints.
+    """Train on some dates; score the model after the last update with several beam widths, and the model with the
+    average weights of `AVERAGED` late checkpoints.
     """
     dates, seed = some_dates(trial.seed, trial["pairs"], trial["tests"]), trial.seed
     seed += (trial["weights"] - 1) * OTHER_WEIGHTS

@@ -72,7 +72,7 @@ def _gradient_ratio(model: Seq2Seq, seed: int) -> float:
 
 @torch.inference_mode()
 def _alike(model: Seq2Seq) -> float:
-    """Return the mean cosine similarity of the encoder states of two different symbols; 1: indistinguishable."""
+    """Return the cosine similarity of the encoder states of two symbols, averaged over all pairs; 1: same direction."""
     symbols = torch.arange(special.COUNT, TASK.vocabularies[0])
     states_ND = model.encode(symbols, torch.tensor([0, len(symbols)])).states_ND
     unit_ND = torch.nn.functional.normalize(states_ND, dim=-1)
@@ -83,7 +83,9 @@ WHOLE = {"residuals": True, "norm": True, "weights": 1}
 
 
 def _left(rows: Measurements, **other: Any) -> float:
-    """Return 1 - the similarity of two symbols' states in a changed model, divided by that in the whole model."""
+    """Return (1 - `_alike`) of a model with changed conditions divided by (1 - `_alike`) of the `WHOLE` model: how much
+    of the difference between symbols is left.
+    """
     changed, whole = (1 - rows.get("alike", **each, depth=DEEP) for each in (WHOLE | other, WHOLE))
     return changed / whole
 

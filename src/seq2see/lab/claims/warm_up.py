@@ -22,7 +22,10 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train with or without warm-up, which differ only in the first quarter of the steps. Gradients are not clipped."""
+    """Train with or without warm-up; the learning rates differ only in the first quarter of the steps (`rate_at`).
+
+    Gradients are not clipped.
+    """
     task = SymbolTask("copy", symbols=10, shortest=2, longest=6)
     depth, steps = trial["depth"], trial["steps"]
     changes = {"encoder_layers": depth, "decoder_layers": depth, "norm": trial["norm"], "d_model": 32, "d_ff": 64}
@@ -43,7 +46,7 @@ def rate_at(step: int, steps: int, peak: float, warm_up: bool) -> float:
 
 
 def _lost(rows: Measurements, norm: str, depth: int = DEEP) -> float:
-    """Return the loss without warm-up minus the loss with it."""
+    """Return the final training loss without warm-up minus that with warm-up."""
     own = rows.where(norm=norm, depth=depth)
     return own.get("loss", warm_up=False) - own.get("loss", warm_up=True)
 
