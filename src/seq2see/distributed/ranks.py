@@ -132,7 +132,7 @@ def _start(number: int, count: int) -> Board:
 
 
 def choose_gpu(gpus: int) -> None:
-    """Select the GPU with the number of this process on its machine; raise an error if there are fewer GPUs."""
+    """Select the GPU whose number is the local rank; raise an error if this machine has more processes than GPUs."""
     import torch
 
     number, count = (
@@ -152,7 +152,7 @@ def _stop() -> None:
 
 @contextlib.contextmanager
 def _with_all() -> Iterator[None]:
-    """Convert a RuntimeError of a collective into the error that another rank was lost."""
+    """Convert a RuntimeError of a collective into a `LostError`: another rank was lost."""
     try:
         yield
     except RuntimeError as problem:

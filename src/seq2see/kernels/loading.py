@@ -54,7 +54,7 @@ class _Local(threading.local):
 
 
 _local = _Local()
-"""Holds the collection of this thread; None outside of `compiled_ahead`. Other threads launch kernels meanwhile."""
+"""Its `collection` is separate in each thread, so that other threads launch kernels; None outside `compiled_ahead`."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **fixed: Any) -> None:
@@ -103,7 +103,7 @@ def is_collecting() -> bool:
 
 
 _in_background: set[tuple[Any, ...]] = set()
-"""Devices and keys (`_compiled_for`) of the kernels that background threads compile, so that none gets one again."""
+"""Devices and keys (`_compiled_for`) of all kernels ever given to background threads, so that each is given once."""
 
 
 @contextlib.contextmanager

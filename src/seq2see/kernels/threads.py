@@ -149,7 +149,8 @@ class Threads:
 
         Args:
             work: Amount of work, in a unit that is the same for all work of this kind, such as updates.
-            is_last: Whether other work follows, so that the counters must be read now.
+            is_last: Whether this may be the last call of the work, so that the counters are read now, even if they were
+                just read.
         """
         if self._most == 1:
             return False

@@ -20,7 +20,7 @@ def read(name: str, package: str = "seq2see.look") -> str:
 
 
 def in_language(page: str) -> str:
-    """Return a page that is shown in Korean at first if that is the language of the user; it has a switch for this."""
+    """Return a page that begins in Korean if that is the language of the user; the page has a language switch."""
     return page.replace('<html lang="en">', '<html lang="en" data-language="ko">') if language() == "ko" else page
 
 

@@ -237,9 +237,9 @@ const KOREAN = {
 
 /** Sentences of the server's, by their shape. */
 const KOREAN_SENTENCES = [
-  [/^The lines are drawn by head (\d+) of layer (\d+), which agrees with leaving tokens out for (\d+%) of the output tokens of (\d+) validation pairs \((?:chosen on (\d+) others|[^)]*)\)(\. Weak.*)?\.$/,
+  [/^The lines are drawn by head (\d+) of layer (\d+), which agrees with the effect of leaving out input tokens for (\d+%) of the output tokens of (\d+) validation pairs \((?:chosen on (\d+) others|[^)]*)\)(\. Weak.*)?\.$/,
     (_, head, layer, share, pairs, others, weak) => `${layer}층 헤드 ${head}의 어텐션을 따라 그렸습니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 토큰 제거 결과와 일치했습니다${others ? `(헤드는 다른 ${others}쌍으로 골랐습니다)` : "(헤드를 고른 것과 같은 쌍이므로 실제보다 높습니다)"}.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
-  [/^The lines are drawn by (\d+) heads of (layer (\d+)|(\d+) layers), which agree with leaving tokens out for (\d+%) of the output tokens of (\d+) validation pairs \((?:chosen on (\d+) others|[^)]*)\)(\. Weak.*)?\.$/,
+  [/^The lines are drawn by (\d+) heads of (layer (\d+)|(\d+) layers), which agree with the effect of leaving out input tokens for (\d+%) of the output tokens of (\d+) validation pairs \((?:chosen on (\d+) others|[^)]*)\)(\. Weak.*)?\.$/,
     (_, heads, where, layer, layers, share, pairs, others, weak) => `${layer ? `${layer}층` : `${layers}개 층`} 헤드 ${heads}개의 어텐션을 따라 그렸습니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 토큰 제거 결과와 일치했습니다${others ? `(헤드는 다른 ${others}쌍으로 골랐습니다)` : "(헤드를 고른 것과 같은 쌍이므로 실제보다 높습니다)"}.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
   [/^The lines are drawn by head (\d+) of layer (\d+), which was trained for it, and agrees with a statistical aligner for (\d+%) of the output tokens of (\d+) validation pairs(\. Weak.*)?\.$/,
     (_, head, layer, share, pairs, weak) => `단어 정렬을 학습한 ${layer}층 헤드 ${head}의 어텐션을 따라 그렸습니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 통계적 단어 정렬 결과와 일치했습니다.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],

@@ -145,7 +145,7 @@ class Inside:
         return found.json() | {"target_tokens": labels.of(found.target_tokens)}
 
     def contrast(self, that: str | None = None, at: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Return as JSON data why the model prefers this translation to another (or not), where the two first differ.
+        """Compare this translation with another where the two first differ; return the `Contrast` as JSON data.
 
         Args:
             that: the other translation.

@@ -31,7 +31,7 @@ def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Se
 
 
 def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary: int) -> int:
-    """Return the number of weights of the model that `build` would make, without allocating them."""
+    """Return the number of parameters of the model that `build` would make, without making it."""
     D = settings.d_model
     kinds = {"transformer": _transformer_stacks, "convolutional": _convolutional_stacks}
     stacks = kinds.get(settings.architecture, _recurrent_stacks)(settings)
@@ -41,7 +41,7 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
 
 
 def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 8192, 4)) -> Model:
-    """Return settings with that `d_hidden`, of `widths`, which makes the number of parameters closest to `parameters`.
+    """Return `settings` with the `d_hidden` of `widths` for which the model has closest to `parameters` parameters.
 
     Token embeddings and the output layer are not counted.
     """

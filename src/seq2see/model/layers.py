@@ -117,7 +117,7 @@ class Embedding(nn.Module):
     """A vector for each token, scaled by sqrt(d_model), plus its positional encoding, if any; then dropout (3.4, 3.5).
 
     Only positions "sinusoid" and "learned" are added here. If the table is shared with the output layer, whose gradient
-    is dense, the gradient of the embedding is sparse on a CPU: only the rows that are added to the dense one.
+    is dense, the embedding's own gradient on a CPU is a sparse tensor with only the rows of the tokens that occur.
     """
 
     def __init__(self, tokens: nn.Embedding, positions: str, max_positions: int, dropout: float, tied: bool) -> None:

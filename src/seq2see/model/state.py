@@ -29,7 +29,8 @@ class State(Protocol):
 class Past:
     """Keys and values of all tokens generated so far (KV cache), BHPK, in storage that doubles when it is full.
 
-    The W hypotheses of a sentence share a row of the cache: hypothesis w of step t is at position p = t W + w.
+    The W hypotheses of a sentence share a row of the cache: position p = t W + w is the token that hypothesis w got in
+    step t.
     `DecoderState.lineage_BWP` says which positions belong to the history of a hypothesis.
     """
 
@@ -166,7 +167,9 @@ class FixedPast(Past):
         return self._key_BHPK, self._value_BHPK
 
     def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
-        """Append keys and values of these rows to the cache, and return their attention; one kernel does both."""
+        """Append keys and values of these rows to the cache, and return the attention output of their queries over it;
+        one kernel does both.
+        """
         _, H, _, K = self._key_BHPK.shape
         query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
         if rotary:
@@ -216,7 +219,7 @@ class FixedState(DecoderState):
         return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()
 
     def fill(self, sentences_b: Tensor, started: State) -> None:
-        """Replace the given sentences by new ones, of which `started` is the state before the first step."""
+        """Replace the sentences with these indices by those of `started`, a state before the first step."""
         assert isinstance(started, DecoderState)
         S = started.layers[0].memory_key_BHSK.shape[2]
         for own, new in zip(self.layers, started.layers, strict=True):

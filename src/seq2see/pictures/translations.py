@@ -82,11 +82,11 @@ def _power(columns: int) -> float:
 
 
 def places_of_heads(H: int, L: int, M: int, width: float, height: float) -> list[Box]:
-    """Return the positions of the small panels: to the right of the large one, or below it if that is wide.
+    """Return the positions of H small panels: to the right of the large panel or, if M >= 2 L, below it.
 
-    The grid has no empty row or column and is as long as the side of the large panel. Of the grids that take at most
-    two thirds of the other side (or 4.5 inches, if that is more), the one with the largest panels is chosen; if there
-    is none, a single line of panels.
+    The grid of small panels has no empty row or column, and is as high as the large panel (below it: as wide). In the
+    other direction, it takes at most two thirds of the large panel or 4.5 inches, whichever is more. Of the grids that
+    fit, the one with the largest panels is chosen; if none fits, a single line of panels.
     """
     beside = 2 * L > M
     along, across = (height, width) if beside else (width, height)
@@ -194,7 +194,9 @@ _ROW, _TALL = 0.41, 0.31  # inches from row to row, and of a box
 
 
 def beam(tree: Tree, title: str, path: Path) -> str | None:
-    """Draw the search as columns of steps, best on top: kept and pruned hypotheses, and the path to the output."""
+    """Draw the beam search, one column of hypotheses per step, best on top: kept and pruned ones, and the path to the
+    output.
+    """
     nodes = tree.nodes
     picture = Picture(path, title, [labels.visible(node.token) for node in nodes])
     (names,) = picture.texts
