@@ -24,6 +24,7 @@ from seq2see import bundle, config, machine, storage
 from seq2see.config import Overlay, Settings
 from seq2see.errors import RunError
 from seq2see.evaluation import validation
+from seq2see.lens import history
 from seq2see.machine import ALONE, Stop
 from seq2see.session import finish, resume, suggest
 from seq2see.session import prepare as preparation
@@ -172,6 +173,8 @@ class Standing:
     cost: float
     """Number of tokens trained on times number of parameters, which is doubled with R-Drop."""
     seconds: float
+    warning: str | None = None
+    """What could not be recorded during the training, for the user; None if nothing failed."""
 
     @property
     def loss(self) -> float:
@@ -213,6 +216,8 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
     prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
     if "winner" not in plan:
         plan |= _compare(folder, prepared, plan, watch)
+        if plan["winner"] != DEFAULT:  # the winner brings its own, unless all of its pairs are too long
+            storage.remove(folder / history.FILE)
         storage.write_text(home / PLAN, json.dumps(plan))
     winner, result = plan["winner"], plan["result"]
     facts = prepared.facts | {"trials": result}
@@ -340,6 +345,8 @@ def _train_all(
             forecast = None
         for name in group:
             watch(Said(f"trials: {name}, step {found[name].step:,}: loss of a sentence {found[name].loss:.3f}"))
+            if warning := found[name].warning:
+                watch(Said(warning))
     return found
 
 
@@ -412,13 +419,17 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
     newest = checkpoint.go_on_from(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
     before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
     ended = loop.limit_reached(before, settings.training) is not None and (folder / "model.safetensors").exists()
+    warning = None
     if before.step < until and not ended:
         stop, end = _Pause(), None
         micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
         journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
+        used = bundle.Bundle(settings, prepared.tokenizers, model)
+        recorder = history.Recorder(folder, used, prepared.valid, before.step)
         try:
             for event in preparation.run_loop(folder, prepared, model, micro_tokens, stop, ALONE):
                 journal.write(event)
+                warning = recorder.after(event) or warning
                 if isinstance(event, Stepped) and event.step >= until < settings.training.max_steps:
                     stop.reached = True
                 seconds = finish.seconds_a_step(event, before, device)
@@ -443,4 +454,4 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
     cost = tokens * sum(weight.numel() for weight in model.parameters())
     by_pair = dict(zip(pairs, losses, strict=True))
     score = None if settings.training.metric == "loss" else progress.best
-    return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1))
+    return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1), warning)

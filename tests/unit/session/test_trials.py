@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 import seq2see
 from seq2see import config, storage
 from seq2see.errors import RunError, SettingError
+from seq2see.lens import history
 from seq2see.session import finish, trials
 from seq2see.session.request import Interrupted, Said
 from seq2see.session.trials import DEFAULT, Standing
@@ -103,10 +105,16 @@ def test_trials_that_the_default_wins_leave_the_model_as_it_is(files: dict[str, 
     )
     assert "trials" not in again.manifest
     assert weights(again) == weights(tried)
+    assert recorded(again) == recorded(tried)
 
 
 def weights(run: seq2see.Run) -> bytes:
     return (run.folder / "model.safetensors").read_bytes()
+
+
+def recorded(run: seq2see.Run) -> str:
+    """The attention at each validation."""
+    return (run.folder / history.FILE).read_text(encoding="utf-8")
 
 
 def test_the_winner_takes_the_place_of_the_default(
@@ -123,6 +131,7 @@ def test_the_winner_takes_the_place_of_the_default(
     monkeypatch.undo()
     again = train(files, tmp_path / "again", settings=None, config_file=run.folder / "settings.toml")
     assert weights(again) == weights(run)
+    assert recorded(again) == recorded(run)
 
 
 def test_an_interruption_loses_nothing(files: dict[str, str], tmp_path: Path) -> None:
@@ -238,3 +247,11 @@ def test_on_a_gpu_no_further_group_starts_when_the_minutes_are_over(monkeypatch:
     assert groups == [list(places)[: trials.MOST_AT_ONCE]]
     assert list(found) == groups[0]
     assert sum("not tried" in each.line for each in said) == 2
+
+
+def test_a_failure_to_record_the_attention_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    failed = replace(standing("one", [1.0]), warning="warning: no longer recorded")
+    monkeypatch.setattr(trials, "advance", lambda *given: failed)
+    trials._train_all({"one": Path()}, 10, lambda event: said.append(str(getattr(event, "line", ""))), 0.0, 0)
+    assert said[-1] == failed.warning
