@@ -54,7 +54,7 @@ _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 DUE = "seq2see.due"
 """Key in the ASGI scope of a request for its deadline, in seconds by the clock of the event loop."""
 SURPLUS = "seq2see.surplus"
-"""Key in the ASGI scope, set if the connection is above the limits: then only requests to /health are answered."""
+"""Key in the ASGI scope, set if `Connection.surplus` is true: then only requests to /health are answered."""
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
 KEY_IN_BODY = ("/translate", "/detect")
@@ -67,7 +67,7 @@ QUICK: dict[str, tuple[bytes, ...]] = {
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
-"""Paths whose requests `at_once` may refuse, unless the body has one of these words: another engine may answer them."""
+"""Paths that `Guard.at_once` may refuse, unless the body has one of the words: then another engine may answer."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -85,7 +85,7 @@ def build(
 
     Args:
         log: whether to log a line for each request.
-        failed: called with the reason if an engine cannot be loaded at the start, or kept running because of a bug.
+        failed: called with the reason if an engine cannot be loaded at the start, or a bug keeps it from running on.
         origins: which web pages may send requests; by default only those of this server.
     """
 
@@ -282,7 +282,7 @@ async def _terms(
 
 
 async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) -> AsyncIterator[bytes]:
-    """Yield server-sent events: `token` for each token, then `end`; or `error` if it is refused, or when `due`."""
+    """Yield server-sent events: `token` for each token, then `end`; or `error` after a refusal, or at time `due`."""
 
     def event(kind: str, what: Any) -> bytes:
         return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
@@ -301,7 +301,7 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
 
 
 async def _problem(request: Request, problem: Exception) -> Response:
-    """Return a JSON response for an exception; Starlette raises a bug in a route again, so that the guard logs it."""
+    """Return a JSON response for an exception; Starlette raises unexpected ones again, and `Guard` logs them."""
     path = request.url.path
     if isinstance(problem, HTTPException) and problem.status_code != 400:  # no such path or method
         return JSONResponse({error_field(path): str(problem.detail)}, problem.status_code, problem.headers)
@@ -377,7 +377,7 @@ class Guard:
         self._note(scope["method"], route, status, time.monotonic() - begun)
 
     def at_once(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, peer: Peer) -> bytes | None:
-        """Return a refusal as bytes if the queue is full, or the host or origin is not allowed; else None.
+        """Return a refusal as bytes if the queue is full, or host or origin is not allowed; else None, see `QUICK`.
 
         It is called under overload, with requests that have arrived completely: to refuse them through a task and the
         ASGI app would take several times as long, and the engine needs the same CPU cores.

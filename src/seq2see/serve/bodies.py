@@ -87,7 +87,7 @@ class ChatRequest(SearchRequest):
 
 
 class HeadReference(RequestBody):
-    """An attention head, counted from 0."""
+    """An attention head; `layer` and `head` are counted from 0."""
 
     place: Literal["encoder", "decoder", "cross"]
     layer: int = Field(ge=0, le=1000)
@@ -135,7 +135,7 @@ class PatchRequest(ModelRequest):
 
 
 class ContrastRequest(ModelRequest):
-    """Request for the reasons why the model prefers one output to another: `that`, or a `token` at a `position`."""
+    """Request for reasons why the model prefers its translation to `that`, or its token at `position` to `token`."""
 
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
@@ -211,7 +211,7 @@ class TranslateResponse(BaseModel):
 
 
 class ChatResponse(BaseModel):
-    """An answer, and a note about it; either may be empty."""
+    """The answer to a line, and a note: why there is no answer, or that the line was cut. Either may be empty."""
 
     model: str
     answer: str
@@ -219,7 +219,7 @@ class ChatResponse(BaseModel):
 
 
 class LookResponse(BaseModel):
-    """The requested parts of a look, by name, and the names of all parts."""
+    """Activations and explanations of a translation: the requested parts by name, and the names of all parts."""
 
     names: list[str]
     parts: dict[str, Any]
@@ -241,7 +241,7 @@ class PatchResponse(BaseModel):
 
 
 class ContrastedHead(BaseModel):
-    """An attention head, counted from 0."""
+    """An attention head; `layer` and `head` are counted from 0."""
 
     place: Literal["encoder", "decoder", "cross"]
     layer: int
@@ -297,7 +297,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorResponse, "description": "The request is invalid, or there are too many requests (429)."},
     "5XX": {
         "model": ErrorResponse,
-        "description": "PyTorch is not installed (501), not ready (503), or not finished within the deadline (504).",
+        "description": "PyTorch is missing (501), the service is not ready (503), or the deadline has passed (504).",
     },
 }
 EVENT = {

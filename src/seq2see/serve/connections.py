@@ -16,9 +16,9 @@ TURN_SECONDS = 0.001
 further turns in the same iteration of the event loop.
 """
 MOST_BEGUN = 8
-"""Number of begun requests after which clients get no further turns in the same iteration of the event loop. If each
-client got only one, the first of many simultaneous requests would be sent to the engine alone, and the others would
-wait until it is free again.
+"""Number of requests passed to the app after which clients get no further turns in the same iteration of the event
+loop. If each client got only one turn, the first of many simultaneous requests would be sent to the engine alone, and
+the others would wait until it is free again.
 """
 
 PIPELINED_SECONDS = 0.02
@@ -26,7 +26,7 @@ PIPELINED_SECONDS = 0.02
 proxies do not pipeline; a client that does must not keep the event loop busy.
 """
 TRIM_SECONDS = 0.1
-"""Seconds between the arrival of a connection above a limit and the closing of idle connections."""
+"""Seconds from the arrival of a connection that exceeds a limit to the closing of idle connections for it."""
 
 
 class Connection(Protocol):
@@ -77,7 +77,7 @@ class _Client:
 
     @property
     def least_needed(self) -> Connection | None:
-        """Return the idle connection to close first: the oldest never used one, else the longest idle; or None."""
+        """Return the idle connection to close first: the first of `fresh`, else the first of `kept`, else None."""
         return next(iter(self.fresh), None) or next(iter(self.kept), None)
 
 
@@ -103,10 +103,10 @@ class Connections:
     def enter(self, newcomer: Connection) -> None:
         """Register a new connection, and enforce the limits.
 
-        It is marked as surplus if its client has the maximum number of busy connections, or the server has and no
-        client has more connections than this one would have; if one has, its newest is closed. Above the limits, idle
-        connections are closed after `TRIM_SECONDS`; above twice that of the server, an idle one or the new one is
-        closed at once.
+        It is marked as surplus if its client has the maximum number of busy connections. If all clients together have
+        the server's maximum, the newest connection of the client with the most is closed, or the new one is marked as
+        surplus if no client has more than its own would have. Above the limits, idle connections are closed after
+        `TRIM_SECONDS`; above twice the limit of the server, an idle connection or the new one is closed at once.
         """
         client = self._clients.setdefault(newcomer.network, _Client())
         if client.busy >= self._most_each:
@@ -140,7 +140,8 @@ class Connections:
     def _drop_idle(self, number: int) -> int:
         """Close up to `number` idle connections, and return how many were closed.
 
-        The client with the most connections comes first, and none that has at most half as many as the largest.
+        Each is of the client that has the most connections then. Clients with at most half as many as the largest keep
+        theirs.
         """
         # Somebody's only connection is not closed for the sake of a client that keeps hundreds at work.
         least = len(self._greediest().all) / 2
@@ -213,9 +214,10 @@ class Connections:
             loop.call_soon(self._give_turns, loop)
 
     def _give_turns(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give all waiting clients turns until `MOST_BEGUN` requests have begun or `TURN_SECONDS` have passed.
+        """Give waiting clients turns until `MOST_BEGUN` requests were passed to the app or `TURN_SECONDS` have passed.
 
-        Each client gets one turn in every round; further rounds follow in the next iteration of the event loop.
+        Each client gets one turn in every round. If clients still wait, rounds continue in the next iteration of the
+        event loop.
         """
         self._is_turn_due = False
         ends, begun = time.monotonic() + TURN_SECONDS, 0

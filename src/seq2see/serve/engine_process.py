@@ -87,7 +87,7 @@ class Inbox:
 
 
 class Worker:
-    """Loads models and answers jobs (several with one key together, without those in `gone`) by calls of `send`."""
+    """Loads models, and answers jobs by `send`, those with equal keys together; numbers in `gone` are cancelled."""
 
     LOOK_TOKENS = 256
     """Maximum total of source and target tokens of the translations whose activations are kept in memory, since a page
@@ -129,7 +129,7 @@ class Worker:
         send(("ready", facts))
 
     def do(self, key: Key, jobs: Jobs) -> None:
-        """Answer all jobs that are not cancelled; if they fail together, each is tried alone, except begun streams."""
+        """Answer jobs that are not cancelled; if they fail together, try each alone, unless a token of it was sent."""
         jobs = [job for job in jobs if job[0] not in self._gone]
         try:
             if jobs:
@@ -192,7 +192,7 @@ class Worker:
             self._send(("done", number, (engine.name, self._answer(run, asked, results))))
 
     def _answer(self, run: Run, asked: Asked, results: list[translator.Result]) -> list[dict[str, Any]]:
-        """Return the results of a job as JSON objects, with alignments and shares of familiar text if requested."""
+        """Return the results of a job as JSON objects, with what `Asked.alignments` and `Asked.familiar` ask for."""
         kept = run.manifest.get("confidence")
         calibration = None if kept is None else confidence.from_json(kept)
         answer = [_plain(each, calibration) for each in results]
@@ -365,9 +365,9 @@ class Worker:
 
     @contextlib.contextmanager
     def _engine_for(self, run: Run, asked: Asked, owners: list[int], lines: list[str]) -> Iterator[Bounded]:
-        """Yield PyTorch for sampling and, with `auto`, for a prefix; otherwise the configured engine.
+        """Yield the PyTorch engine for sampling and, with `auto`, for a prefix; otherwise the configured engine.
 
-        In a search by PyTorch, the lines of a job (`owners`) are dropped when it is cancelled.
+        PyTorch stops searching for a line when its job, whose number is in `owners`, is cancelled.
         """
         setup = self._setup
         if asked.sampling:
@@ -405,7 +405,7 @@ class Worker:
 
 
 def _in_conversation(run: Run) -> Run:
-    """Return a copy of a run for conversations: the same engines, but lines are cut to the maximum of training."""
+    """Return a copy of a run for conversations: the same engines, but lines are cut at `data.max_length` tokens."""
     copied = copy.copy(run)
     copied.settings = conversation.settings_for(run.settings)
     return copied

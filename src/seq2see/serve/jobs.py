@@ -74,7 +74,7 @@ class Facts(NamedTuple):
 
 
 class Key(NamedTuple):
-    """Properties of a job; jobs with equal keys may be processed together."""
+    """Properties of a job that decide with which others it may be processed: those whose keys are equal."""
 
     kind: Kind
     model: str
@@ -98,8 +98,8 @@ class Asked:
     sampling: dict[str, Any] | None = None
     alignments: bool = False
     familiar: bool = False
-    """Whether to return, for each line, the share of its characters or symbols that is familiar to the model's
-    tokenizer.
+    """Whether to return, for each line, the share that is familiar to the model's source tokenizer (see
+    `Tokenizer.familiar`).
     """
     chat: bool = False
     """Whether the request streams an answer of a conversation."""
@@ -199,7 +199,7 @@ class Slice(NamedTuple):
 
     @property
     def asked(self) -> Asked:
-        """Return the parameters of the request, restricted to these lines; all, if the job cannot be split."""
+        """Return the parameters of the request with these lines only, or with all if the job cannot be split."""
         asked, part = self.job.asked, slice(self.begin, self.end)
         if len(self.job.costs) == 1:
             return asked
@@ -231,7 +231,7 @@ class FairQueue:
         return iter(list(self._jobs))
 
     def add(self, job: Job) -> None:
-        """Add a job; its clock, and that of its client, begin at the fair shares so far, if they are not ahead."""
+        """Add a job; raise its clock, and that of its client, to the fair shares so far if they are below."""
         if not self._jobs:  # the engine was idle: what anybody has had before does not count any more
             self._clocks, self._inner, self._now = {}, {}, 0.0
         if len(self._clocks) > 2 * len(self._jobs) + 100:

@@ -38,7 +38,7 @@ the pauses are 1, 2, 4, ... seconds.
 """
 STUCK = 10.0
 """An engine is stuck, and is killed, if a batch takes longer than this many seconds and also longer than this many
-times its expected duration, or 5 seconds longer than the deadline of a request.
+times its expected duration; or, in any case, 5 seconds longer than `Limits.deadline`.
 """
 RECOVERY = 60.0
 """Seconds of idleness in which the estimated speed of an engine doubles, up to the highest estimate so far, so that one
@@ -138,7 +138,7 @@ class Lane:
         self._learned = 0.0
         """Time, by `time.monotonic`, at which `_rate` was last updated."""
         self._budget = float(min(FEW, limits.batch_tokens))
-        """Maximum cost (see `jobs.cost`) of a batch; doubled after a quick one if jobs wait, else reduced if slow."""
+        """Maximum cost (`jobs.cost`) of a batch; reduced after a slow one, doubled after a fast one if jobs wait."""
         self._begun: float | None = None
 
     @property
@@ -166,7 +166,7 @@ class Lane:
             self._learned = time.monotonic()
 
     def is_full(self, client: str | None = None) -> bool:
-        """Return whether a typical request of a client finds the queue full, or would wait for half of its deadline.
+        """Return whether a typical request of a client would find the queue full, or wait over half of the deadline.
 
         Without a client, assume that everything that waits came from the same client.
         """
@@ -192,8 +192,8 @@ class Lane:
         return max((each.ordinary for each in self.facts.values()), default=0) or FEW
 
     def check(self, client: str = "") -> None:
-        """Raise a refusal if the model is not loaded, unless the engine starts on demand, or if the queue is full for a
-        typical request of this client.
+        """Raise a refusal if the model is not loaded, unless the engine starts on demand and has not just failed; or if
+        the queue is full for a typical request of this client.
         """
         if not self.ready and (not self.on_demand or self.problem):
             raise RefusedError(503, "the model is not loaded yet", 2)
@@ -406,7 +406,7 @@ class Lane:
         return True
 
     def _note(self, requests: int, cost: int, seconds: float) -> None:
-        """Learn from a finished batch, and refuse jobs whose waiting lines can no longer be processed in time."""
+        """Learn from a finished batch, and refuse begun jobs above `SMALL` that can no longer be done in time."""
         self._learn(cost, seconds)
         self._heard("batch", self.name, requests, cost, seconds)
         for job in self.queue:

@@ -1,7 +1,7 @@
 """LibreTranslate's routes at the root, as its clients use them: JSON or form bodies, `q` a text or a list of texts.
 
-The languages of a request decide which run translates it; of several that fit, the vocabulary decides. A run without
-recorded languages accepts any; it is listed as `und`, the code of unknown languages.
+The languages of a request decide which run translates it; of several that fit, the one whose vocabulary covers most of
+the text. A run without recorded languages accepts any; they are listed as `und`, the code of unknown languages.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ UNKNOWN = "und"
 MOST_FIELDS = 1000
 """Maximum number of fields of a form that are read; a URL-encoded form with more is refused."""
 Way = tuple[str, str | None]
-"""The run that translates a text, by name, and the target language to be written as a tag; None if the run has no
-tags.
+"""Name of the run that translates a text, and the target language whose tag is put before the text; None if the run
+has no tags.
 """
 FindTerms = Callable[[Sequence[str]], Awaitable[list[list[Term]]]]
 """Function that returns, for each line, the glossary terms that occur in it."""
@@ -100,7 +100,7 @@ class Wanted(NamedTuple):
 
 
 class TextTranslation(NamedTuple):
-    """Translations of a text, best first, its language, and the share of it (0 to 1) familiar to the tokenizer."""
+    """Translations of a text, best first, its language, and the share of it (0 to 1) that is familiar to the run."""
 
     texts: list[str]
     source: str
@@ -127,8 +127,8 @@ def routes(service: Service) -> APIRouter:
 
     @found.post("/detect", openapi_extra=described(DetectRequest))
     async def detect(request: Request) -> list[DetectedLanguage]:
-        """Return the possible languages of a text, most probable first, by the letters and words known to the
-        models.
+        """Return the source languages of all runs, the most probable language of a text first: the one whose tokenizer
+        knows most of its letters and words.
         """
         asked, client = await _admitted(service, request, DetectRequest)
         shares: dict[str, float] = {}
@@ -180,7 +180,7 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
 async def translate_documents(
     service: Service, texts: Sequence[str], wanted: Wanted, to: str | None, client: str
 ) -> dict[str, Any]:
-    """Translate documents by one run, for `/v1/translate`; the score of a document is the mean of its sentences."""
+    """Translate documents by one run, for `/v1/translate`; the score of one is the mean score of its sentences."""
     service.check_texts(texts)
     name, run = service.run(wanted.model)
     format: Any = wanted.format  # `auto` is one, too

@@ -59,7 +59,7 @@ class Limits:
 
     @property
     def longest(self) -> float:
-        """Return the maximum seconds that a request can take: the longer of its time limits, and one to report it."""
+        """Return the maximum seconds that a request can take: the longer of its time limits, and 1 to refuse it."""
         return max(self.deadline, self.body_seconds) + 1
 
 

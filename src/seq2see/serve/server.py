@@ -42,7 +42,7 @@ MOST_PIECES = 64
 body with empty lines consists of several.
 """
 IDLE_SECONDS = 10
-"""Seconds after which a connection without a request is closed; up to twice as many after a part of a request."""
+"""Seconds without a request after which a connection is closed; up to twice as many if part of one has arrived."""
 SWITCH_SECONDS = 0.0005
 """Seconds after which Python interrupts another thread for the event loop: its default of 5 ms would delay a request at
 each of its steps while other threads work on glossaries or documents.
@@ -207,7 +207,7 @@ class Patient(HttpToolsProtocol):
     Args:
         room: all connections of the server; it decides which are closed when there are too many, and whose turn it is.
         longest: maximum seconds until any request has been answered or refused; then its connection is closed.
-        refusal: returns, under overload, the function that may refuse a request before it is passed to the app.
+        refusal: returns, under overload, a function that may refuse a request before the app gets it; else None.
     """
 
     flow: Flow
@@ -343,7 +343,7 @@ class Patient(HttpToolsProtocol):
 
     def _look_again(self, before: tuple[object, bool, int, bool], since: float) -> None:
         """Close a connection that was idle since the last check, or has not progressed for `longest` seconds; abort it
-        if it was closed before.
+        if it was already being closed at the last check.
         """
         cycle = self._answering
         answered = cycle is not None and cycle.response_complete

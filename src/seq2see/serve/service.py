@@ -37,7 +37,9 @@ long requests. With a fast model a typical request takes a few milliseconds, and
 batch of a large one.
 """
 QUICK_TIMES = 3
-"""Multiple of the cost of a typical text, with the same options, up to which a request is small on any engine."""
+"""Multiple of the cost of a typical text (`Facts.ordinary`, with alignments or a look if requested) up to which a
+request is small on any engine.
+"""
 NICENESS = 10
 """Niceness (see `os.nice`) of the engine process for long requests, so that small requests are preferred when the CPU
 is busy.
@@ -100,9 +102,9 @@ class Service:
     """The served runs, and their lanes (engines with queues): one for translations, one for all that needs PyTorch, if
     that is installed, and one for long requests.
 
-    They are separate because a look may take seconds, and a long request up to its deadline, and no translation should
-    wait for that. The engine for long requests is started with the first of them, and has a lower CPU priority than the
-    others.
+    They are separate because `/v1/look` may take seconds, and a long request up to its deadline, and no translation
+    should wait for that. The engine for long requests is started with the first of them, and has a lower CPU priority
+    than the others.
 
     Args:
         keys: API keys, one of which every client must send; None: no key is needed.
@@ -208,7 +210,7 @@ class Service:
 
     @staticmethod
     def address(peer: Peer) -> str:
-        """Return a name of the network of a request, its client if no keys are needed; an empty one if unknown."""
+        """Return a name for the network of a request, its client if no keys are needed; "" if it is unknown."""
         return f"address {network(peer[0])}" if peer else ""
 
     def run(self, name: str | None) -> tuple[str, Run]:
@@ -353,7 +355,7 @@ class Service:
             yield kind, what
 
     async def look(self, asked: Asked, client: str, model: str | None) -> bytes:
-        """Return, as JSON, the requested parts of a look, or the result of a patch or contrast."""
+        """Return, as JSON, what `LookResponse`, `PatchResponse` or `ContrastResponse` describes."""
         lane, job = self.decide("look", asked, client, model)
         found: bytes
         (found,) = await lane.finish(job)
@@ -374,11 +376,11 @@ class Service:
 
 
 def look_times(tokens: int, parts: Sequence[str], heads: int | None = None) -> float:
-    """Return the cost of a look or contrast, relative to translating a source with this many tokens.
+    """Return the cost of a look, patch or contrast, relative to translating a source with this many tokens.
 
     Args:
         parts: names of the requested parts of a look.
-        heads: number of attention heads, if a contrast leaves out each head and each source token; None for a look.
+        heads: number of attention heads, if a contrast leaves out each head and each source token; otherwise None.
     """
     shown = min(tokens, LOOK_TOKENS)  # more are refused by the engine, before anything is searched for
     left_out = shown + heads if heads is not None else shown if "importance" in parts else 0

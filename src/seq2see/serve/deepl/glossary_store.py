@@ -91,15 +91,15 @@ class GlossaryStore:
     async def find_terms(self, client: str, glossary: StoredGlossary, lines: Sequence[str]) -> list[list[Term]]:
         """Return the terms of a glossary in each line.
 
-        This may take 50 ms for 10,000 characters, so it is done in another thread, for one request of each client at a
-        time.
+        This may take 50 ms for 10,000 characters, so it is done in another thread, for one request at a time; clients
+        take turns.
         """
         async with self._turn_of(client), self._one_at_a_time:
             return await asyncio.to_thread(lambda: [glossary.terms.terms_in(line) for line in lines])
 
     @contextlib.asynccontextmanager
     async def _turn_of(self, client: str) -> AsyncIterator[None]:
-        """Let one request of a client at a time work on glossaries in a thread; further ones of the client wait."""
+        """Let only one request of a client at a time wait for `_one_at_a_time`, so that the clients take turns."""
         turn = self._turns.setdefault(client, asyncio.Lock())
         self._waiting[client] += 1
         try:
@@ -140,7 +140,7 @@ def _glossary(entries: str, format: EntriesFormat) -> Glossary:
 
 
 def _entries(text: str, format: EntriesFormat) -> Iterator[GlossaryEntry]:
-    """Yield the entries of a table with two columns; CSV may have the languages in two more."""
+    """Yield the entries of a table with two columns, term and translation; CSV may have two more, for the languages."""
     most = 2 if format == "tsv" else 4
     rows = (line.split("\t") for line in text.splitlines()) if format == "tsv" else csv.reader(io.StringIO(text))
     for number, cells in enumerate(rows, 1):

@@ -110,14 +110,14 @@ class GlossaryList(BaseModel):
 
 
 class GlossaryPair(BaseModel):
-    """Languages of a glossary."""
+    """Source and target language of a glossary."""
 
     source_lang: str
     target_lang: str
 
 
 class GlossaryPairs(BaseModel):
-    """Languages that a glossary may have."""
+    """All pairs of source and target language that a glossary may have."""
 
     supported_languages: list[GlossaryPair]
 
@@ -129,7 +129,7 @@ class DeepLError(BaseModel):
 
 
 class DeepLTranslation(BaseModel):
-    """One text's translation and language."""
+    """The translation of a text, and the language of the text."""
 
     detected_source_language: str
     text: str
@@ -232,7 +232,7 @@ def _glossary_routes(service: Service, store: GlossaryStore) -> APIRouter:
 
     @found.get("/glossary-language-pairs")
     async def language_pairs() -> GlossaryPairs:
-        """List the languages that a glossary may have."""
+        """List the pairs of source and target language that a glossary may have."""
         return GlossaryPairs(
             supported_languages=[GlossaryPair(source_lang=source, target_lang=target) for source, target in pairs]
         )
@@ -291,7 +291,7 @@ def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
 
 
 async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = ()) -> Fields:
-    """Return the validated fields of a request; null fields count as missing, and `UNSUPPORTED` ones are refused."""
+    """Return the validated fields of a request; null fields count as missing, `UNSUPPORTED` ones are refused if set."""
     fields = await libretranslate.read_fields(request, lists)
     if isinstance(fields, dict):
         fields = {name: value for name, value in fields.items() if value is not None}
