@@ -26,7 +26,7 @@ token that begins a form.
 
 
 class TrieProgress(NamedTuple):
-    """Progress of a hypothesis: its node in the trie, and the constraints it has met."""
+    """Progress of a hypothesis with its constraints: its node in the `Trie`, and the constraints that it has met."""
 
     node: int = FIRST
     met: int = 0

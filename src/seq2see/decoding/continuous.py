@@ -17,12 +17,12 @@ from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.recorded import UNASKED, RecordedSearch, Slots
 
 SIZES = (4, 32, 256)
-"""Possible numbers of slots in a set of slots, as far as `RecordedSearch.most_slots` allows; a slot holds the search
-for one sentence. A decoding step extends all slots of a set, and takes less time with fewer slots.
+"""Possible numbers of slots in a set of slots (`Slots`), as far as `RecordedSearch.most_slots` allows; a slot holds the
+search for one sentence. A decoding step extends the sentences of all slots of a set, and takes less time with fewer.
 """
 SHORTEST_SOURCE, SHORTEST_TARGET = 64, 128
-"""Number of source and target tokens that the smallest slots can hold; other sizes are larger by powers of four. Since
-there are few sizes, sentences of different lengths share the decoding steps of one set of slots.
+"""Number of source and target tokens that the smallest slots have room for; the other sizes are larger by powers of
+four. Since there are few sizes, sentences of different lengths share the decoding steps of one set of slots.
 """
 MOST = SIZES[-1]
 """Largest number of slots in one set of slots; sentences for which there is no free slot wait."""
@@ -30,7 +30,7 @@ MOST = SIZES[-1]
 
 @dataclass
 class _Set:
-    """A set of slots for sources and targets up to the same lengths, and the sentences in them."""
+    """A set of slots with room for the same numbers of source and target tokens, and the sentences in them."""
 
     slots: Slots
     free: list[int]
@@ -50,7 +50,7 @@ class SlotSearch:
         """Maximum number of sentences that are searched together in one set of slots; others wait."""
         self._recorded, self._settings = recorded, settings
         self._waiting: dict[tuple[int, int], deque[tuple[Any, Task]]] = {}
-        """Sentences that wait for a slot, by the numbers of source and target tokens that the slot must hold."""
+        """Sentences that wait for a slot, by the numbers of source and target tokens that it must have room for."""
         self._sets: dict[tuple[int, int, int], _Set] = {}
         """Sets of slots in use, by the number of slots and by the maximum lengths of source and target."""
 
@@ -79,7 +79,7 @@ class SlotSearch:
             each.free += gone
 
     def advance(self) -> list[tuple[Any, list[Hypothesis]]]:
-        """Fill free slots, run up to `UNASKED` decoding steps in each set, and return what has finished.
+        """Fill free slots, run up to `UNASKED` decoding steps in each set of slots, and return what has finished.
 
         These are the names of the finished sentences, with their hypotheses.
         """

@@ -285,9 +285,9 @@ def _name(run: Path, precision: str) -> str:
 def _convert_in(
     place: _Place, name: str, run: Path, tokenizers: Tokenizers, precision: str, alone: bool
 ) -> "Ct2Engine":
-    """Convert a model into a folder and load it, unless another process has just converted it there.
+    """Convert a model into a folder and load it; if another process has just converted it there, only load it.
 
-    Before that, all other conversions in this precision are removed: they are damaged, or of earlier weights.
+    Before a conversion, all others in this precision are removed: they are damaged, or of earlier weights.
 
     Args:
         alone: whether this process holds the lock of the folder. Unfinished conversions in it then belong to processes

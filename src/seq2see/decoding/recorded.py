@@ -25,20 +25,22 @@ from seq2see.kernels import loading
 from seq2see.model.interface import Seq2Seq
 
 MOST_ROWS = 2048
-"""Maximum number of hypotheses (slots times beam width) in one set of slots, if it has more than one slot."""
+"""Maximum number of hypotheses (slots times beam width) in one `Slots`, if it has more than one slot."""
 MOST_PLACES = 1 << 17
-"""Maximum number of token positions of all sources in one set of slots, and of all hypotheses, if it has more than one
-slot.
+"""Maximum number of source tokens, and of target tokens of all hypotheses, for which one `Slots` has room, if it has
+more than one slot.
 """
 SHORTEST = 16
-"""Minimum number of tokens, source or target, for which a slot has memory; other sizes are larger powers of two."""
+"""Minimum number of source or target tokens for which a slot has room in `RecordedSearch.search`; other sizes are
+larger powers of two.
+"""
 ENTERING = (4, 32)
 """Numbers of sentences that one CUDA graph puts into slots; a smaller number of sentences is padded."""
 UNASKED = 4
 """Maximum number of decoding steps between two checks for finished sentences, since the CPU waits for the GPU then."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
-"""Maximum number of sets of slots that are kept for later searches, and the share of the GPU's total memory above which
-the least recently used are dropped before a new one is made.
+"""Maximum number of `Slots` that a `RecordedSearch` keeps for later searches, and the share of the GPU's total memory
+above which the least recently used are dropped before new ones are made; only their decoder states are counted.
 """
 WIDEST = 32
 """Maximum beam width of a search by CUDA graphs, since the kernels hold all hypotheses of a sentence in on-chip memory;
@@ -47,10 +49,11 @@ wider beams are searched without CUDA graphs.
 
 
 class Slots:
-    """Storage for B sentences of up to S source tokens, with W hypotheses of up to T target tokens, and CUDA graphs.
+    """A set of B slots, each with memory for a sentence of up to S source tokens and its W hypotheses of up to T target
+    tokens; and the CUDA graphs of a search in them.
 
     The length penalty and the stopping rule are part of the CUDA graph of a step, so that each combination of them
-    needs other slots.
+    needs its own `Slots`.
     """
 
     def __init__(self, model: Seq2Seq, B: int, S: int, T: int, settings: Decoding) -> None:
@@ -184,7 +187,7 @@ class RecordedSearch:
         return self._model.has_step_kernels()
 
     def forget(self) -> None:
-        """Drop all kept sets of slots, which frees their memory."""
+        """Drop all kept `Slots`, which frees their memory."""
         self._kept.clear()
 
     @contextlib.contextmanager
@@ -245,7 +248,7 @@ class RecordedSearch:
         return min(wanted, max(1, MOST_ROWS // W), max(1, MOST_PLACES // max(S, W * T)))
 
     def slots(self, B: int, S: int, T: int, settings: Decoding) -> Slots:
-        """Return a set of B slots for S source and T target tokens, kept from an earlier call or new."""
+        """Return B slots with room for S source and T target tokens, kept from an earlier call or new."""
         key = (B, settings.beam, S, T, settings.length_penalty, settings.length_formula, settings.stop_against)
         slots = self._kept.pop(key, None)
         if slots is None:
@@ -261,7 +264,7 @@ class RecordedSearch:
 
     @property
     def _room(self) -> float:
-        """Return the total bytes of kept `Slots` above which old ones are dropped before new ones are made."""
+        """Return the bytes of states of kept `Slots` above which old ones are dropped before new ones are made."""
         if self._device.type != "cuda":
             return math.inf
         return KEPT_SHARE * torch.cuda.get_device_properties(self._device).total_memory

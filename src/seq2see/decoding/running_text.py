@@ -21,12 +21,12 @@ from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Tokenizers
 
 MOST_PAIRS = 2000
-"""Number of validation pairs, from the first, that `options` uses."""
+"""Maximum number of validation pairs, from the first, that the function `options` uses."""
 MOST_CACHED = 100_000
 """Default maximum number of sentences in the file of a `CachedEngine`, which then has some tens of megabytes."""
 SHORTEST_LIMIT = 64
-"""Lower bound, in tokens, of the length of the longest validation source, above which sentences of a document are cut;
-a lower limit of what the model can read takes precedence.
+"""Sentences of a document are cut if they have more tokens than the longest validation source, or than this number if
+it is greater. If the model reads fewer, its limit takes precedence.
 """
 LANGUAGE_KINDS = ("unigram", "bpe", "jamo", "imported")
 """Kinds of tokenizers that suggest a human language if the run does not name its languages; `pattern` and `symbols`
@@ -68,12 +68,12 @@ def translate(
 def options(
     settings: Settings, tokenizers: Tokenizers, languages: Sides, validation: Callable[[], Sequence[Pair]]
 ) -> Options:
-    """Return the options for splitting the documents of a run into sentences.
+    """Return the options for splitting documents into sentences, for a run with these settings.
 
     Args:
         languages: codes of the languages of the run, if known.
         validation: function that returns the validation set of the run. Its longest source is the length above which
-            sentences are cut (see `SHORTEST_LIMIT`), and words that are copied unchanged stand in for placeholders.
+            sentences are cut (see `SHORTEST_LIMIT`), and words that its targets copy become `Options.stand_ins`.
     """
     pairs: Sequence[Pair] = ()
     with contextlib.suppress(SeqError):  # a damaged file is no reason not to translate

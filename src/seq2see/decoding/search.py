@@ -51,7 +51,7 @@ class SearchStep(NamedTuple):
 
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
-"""Function that picks the next token of each hypothesis, given the log-probabilities RV of all tokens."""
+"""Function that picks the next token of each of R hypotheses, given the log-probabilities RV of all V tokens."""
 Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 """Function that returns the log-probabilities and the ids of candidates for the next token of each hypothesis, given
 the logits RV and the number of candidates.
@@ -376,7 +376,7 @@ class Hypotheses:
 
 
 class FinishedSentences(NamedTuple):
-    """For b sentences, the token and the parent of each open hypothesis at each step, and where the W best ended."""
+    """For b sentences, the token and the parent of each open hypothesis at each step, and the ends of the W best."""
 
     parents_bTW: npt.NDArray[np.int64]
     tokens_bTW: npt.NDArray[np.int64]

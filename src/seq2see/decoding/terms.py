@@ -30,7 +30,7 @@ from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
 
 MOST_TERMS: Final = 16
-"""Number of distinct terms of a sentence, from the first, that are enforced; later ones are only looked for."""
+"""Maximum number of distinct terms of a sentence, from the first, that are enforced; others may be missing."""
 PLACES: Final = 2
 """Maximum number of positions in an output from which the search continues with a missing term: before the words whose
 probability falls most when the term is left out of the source.
@@ -140,7 +140,7 @@ class _Sentence:
         """Tokens that begin a translation of a missing term other than the glossary's; see `_find_rivals`."""
         self.losses_of: _Candidate | None = None
         self.losses: list[list[float]] = []
-        """Result of `_losses` for the output `losses_of`."""
+        """For each missing term, the losses of the tokens of the output `losses_of`; see the function `_losses`."""
         self._doubles = _doubles(line)
         self._read = [(start - shift, end - shift) for start, end in spans.read(tokenizers.source, line)]
 
@@ -316,10 +316,10 @@ def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[fl
 
 
 def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, int, int]]:
-    """Return (loss, index of first token, index of first character) of each word of the best output, after a forced
-    prefix; the greatest loss first.
+    """Return (loss, index of first token, index of first character) of each word of the best output after a forced
+    prefix, the greatest loss first.
 
-    The loss is the sum of `losses`, those of one term, over the tokens of the word.
+    The loss of a word is the sum over its tokens of `losses`, which `_losses` gives for one term.
     """
     cuts = phrases.word_starts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
     found = [(sum(losses[first:last]), first, start) for (first, start), (last, _) in pairwise(cuts)]

@@ -57,7 +57,7 @@ class TorchEngine:
         self._recorded = RecordedSearch(self.model) if next(self.model.parameters()).is_cuda else None
 
     def slot_search(self, settings: Decoding, on_cpu: bool = False) -> SlotSearch | None:
-        """Return a search that sentences can enter at any time; None if its steps cannot be captured in CUDA graphs.
+        """Return a search that sentences can enter at any time; None if its steps cannot be CUDA graphs (`_recorder`).
 
         Args:
             on_cpu: whether to return such a search on a CPU, too, if the model supports it; its steps are then executed
@@ -69,8 +69,8 @@ class TorchEngine:
         return None if recorded is None else SlotSearch(recorded, settings, self.name)
 
     def _recorder(self, settings: Decoding) -> RecordedSearch | None:
-        """Return the search that uses CUDA graphs; None if it is not supported, or if `choose`, `watch` or hooks are
-        set.
+        """Return the search that uses CUDA graphs; None on a CPU, if `RecordedSearch.can` is false, or if `choose`,
+        `watch` or hooks of the model are set.
         """
         recorded = None if self.choose or self.watch else self._recorded
         return recorded if recorded and recorded.can(settings.beam) and not has_hooks(self.model) else None
@@ -127,7 +127,7 @@ class TorchEngine:
 
     @property
     def constrains(self) -> bool:
-        """Return whether constraints are satisfied: by beam search they are, by sampling they are not."""
+        """Return whether `search` supports `Task.constraints`: beam search does, sampling does not."""
         return self.choose is None
 
     @torch.inference_mode()

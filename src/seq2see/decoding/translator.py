@@ -121,7 +121,7 @@ class SearchPlan:
         n_best: int = 1,
         prefixes: Sequence[str | Sequence[int]] | None = None,
     ) -> "SearchPlan":
-        """Tokenize lines, check the settings of the search, and limit its memory; see `translate`."""
+        """Tokenize lines, check the settings of the search, and limit its main memory; see `translate`."""
         decoding = settings.decoding if beam is None else replace(settings.decoding, beam=beam)
         if type(decoding.beam) is not int or not 1 <= decoding.beam <= settings.decoding.beam:
             check_decoding(decoding)  # narrower beams than that of the settings are always fine
@@ -163,11 +163,11 @@ class SearchPlan:
 
 
 def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:
-    """Return the settings with a batch size that fits into half of the free memory, which changes no translation.
+    """Return the settings with a batch size that fits into half of the free main memory, which changes no translation.
 
-    Raise a SettingError if the beam of a single sentence does not fit into the free memory. Both are checked only if
-    they need more than 1 GiB. The need is estimated: keys and values of each decoder layer for all tokens of a
-    hypothesis, and logits of the vocabulary in a few copies; the engine needs some memory besides.
+    Raise a SettingError if the beam of a single sentence does not fit into the free main memory. Both are checked only
+    if they need more than 1 GiB; the memory of a GPU is never checked. The need is estimated: keys and values of each
+    decoder layer for all tokens of a hypothesis, and logits of the vocabulary in a few copies; the engine needs more.
     """
     length = max((task.limit for task in tasks), default=0)
 
@@ -215,7 +215,7 @@ def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[i
 
 
 class Bounded:
-    """An engine whose outputs have at most `most` tokens, or fewer if the limit of a task is lower."""
+    """An engine around another, whose outputs have at most `most` tokens, or fewer if `Task.limit` is lower."""
 
     def __init__(self, engine: Engine, most: int) -> None:
         self.name = engine.name
