@@ -2,8 +2,8 @@
 
 A model must be clearly better, by exact match or by chrF, than each of three trivial baselines: copying the source,
 always giving the most common target, and its own outputs assigned to other sources. The last one finds a model that
-writes good sentences whatever the source. A baseline that is nearly always right (`SOLVED`) is the task itself, as
-copying is where sources are to be copied, and does not count unless all baselines are.
+writes good sentences whatever the source. A baseline that is nearly always right (`SOLVED`), as copying is
+where sources are to be copied, solves the task itself. It does not count, unless all baselines are nearly always right.
 """
 
 import math
@@ -33,7 +33,7 @@ with a model if other baselines are left: no model could be clearly better.
 """
 FEW_PAIRS = 5000
 ENOUGH_STEPS = 1000
-"""Number of training steps after which a model should have learned something, even if no pair was seen twice."""
+"""Minimum number of training steps for a verdict on a training that ended in its first two epochs."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Frequencies:
     """Statistics of the targets alone, without the sources."""
 
     commonest: str
-    """The most frequent target among the training pairs, the output of a baseline without a model."""
+    """The most frequent target among the training pairs, which one of the baselines always gives."""
     unigram_loss: float
     """Mean loss per token of the validation targets, in nats, if each token is predicted by its frequency in the
     training targets, where each token of the vocabulary counts once more.
@@ -53,7 +53,7 @@ class Assessment:
     """Scores of a finished model and of the baselines on the validation pairs."""
 
     loss: float | None
-    """Mean loss per token of the validation targets, in nats, of the kept model; None if it is not finite."""
+    """Mean loss per token of the validation targets, in nats, of the best checkpoint; None if it is not finite."""
     unigram_loss: float
     scores: dict[str, dict[str, float]]
     """Exact match and chrF of the model and of each baseline, by the name of the system, then of the score."""
@@ -83,11 +83,12 @@ def assess(
     settings: Settings,
     pairs: int,
 ) -> Assessment:
-    """Assess a finished training, and return scores of model and baselines, and findings.
+    """Compare a trained model with the baselines on validation pairs, and return scores and findings.
 
     Args:
         scores: scores of the hypotheses, including those in `NAMES`.
-        hypotheses: the model's best translation of each of `sources`.
+        hypotheses: the model's best translation of each of `sources`, the sources of the validation pairs.
+        known: statistics of the targets, for the baselines.
         rows: the rows of `metrics.jsonl`.
         pairs: number of training pairs.
     """
@@ -177,8 +178,8 @@ def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 
 def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
-    """Return a text if the training is too short to be judged: during warm-up or the first epochs, or while the
-    validation loss still falls; None otherwise.
+    """Return a text if the training ended too early to be judged: during warm-up, in the first two epochs and before
+    `ENOUGH_STEPS`, or while the validation loss still fell; None otherwise.
     """
     validations, warmup = _validations(rows), settings.training.warmup_steps
     if not validations:
@@ -197,7 +198,7 @@ def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> s
     """Return the likely reason why nothing was learned in a training that was long enough.
 
     Args:
-        loss: the lowest training loss, or the validation loss of the kept model if that is lower.
+        loss: the lowest training loss, or the validation loss of the best checkpoint if that is lower.
     """
     if not loss < 0.98 * known.unigram_loss:
         guess = f"the loss never fell below {known.unigram_loss:.2f}, that of guessing by frequency"
@@ -207,9 +208,8 @@ def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> s
 
 
 def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
-    """Return findings about strong overfitting, if the kept model is from the first tenth of the steps, or the first
-    validation, and the validation loss then rose by more than a tenth while the training loss fell; otherwise an empty
-    list.
+    """Return findings if a model overfitted strongly: the best checkpoint is from the first tenth of the steps, or
+    the first validation, and the validation loss then rose by more than a tenth while the training loss fell.
     """
     validations, trainings = _validations(rows), _trainings(rows)
     kept = [row["step"] for row in rows if "validation" in row and row["best"]]

@@ -43,7 +43,7 @@ ENOUGH_RUNS = 4
 which the p-value of a permutation test can be at most `LEVEL`.
 """
 MOST_ASSIGNMENTS = 20_000
-"""Maximum number of assignments of runs to sides that are enumerated; if there are more, this many are sampled."""
+"""Maximum number of assignments of runs to sides in a permutation test; if there are more, this many are sampled."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> "Differ
 
 
 def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats, Floats]:
-    """Return every score (M) of every run (K) of both sides, on every resample of the sentences (R)."""
+    """Return, for each side, the M scores of each of its K runs on each of R resamples of the sentences (RKM)."""
     everything = [[*scores] for scores in (*ours, *theirs)]
     counts_NC = np.hstack([np.array(score.counts, np.float64) for scores in everything for score in scores])
     items = len(counts_NC)
@@ -259,7 +259,7 @@ def permutation_test(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, fl
 
 
 def _assignments(ours: int, theirs: int) -> NDArray[np.bool_]:
-    """Return masks of the runs on our side: the actual assignment first, then all others, or many random ones."""
+    """Return a mask of the runs on our side for each assignment: first the actual one, then all others or a sample."""
     runs = ours + theirs
     if math.comb(runs, ours) <= MOST_ASSIGNMENTS:
         chosen_AO = np.array([*itertools.combinations(range(runs), ours)])

@@ -91,7 +91,7 @@ class Calibration:
     curve_after: tuple[CurvePoint, ...]
 
     def of(self, translation: Translation) -> ExpectedQuality | None:
-        """Return the confidence of a translation; None if it is empty, or its probability is unknown."""
+        """Return the confidence of a translation; None if its output is empty, or its probability is unknown."""
         if translation.probability is None or not translation.tokens:
             return None
         log = math.log(max(translation.probability, LEAST))
@@ -106,7 +106,7 @@ class Calibration:
 def fit(
     measures: Measure, logs: Sequence[float], lengths: Sequence[int], qualities: Sequence[float]
 ) -> Calibration | None:
-    """Fit the confidence of translations; return None if there are too few.
+    """Fit confidence as a function of probability and length; return None for fewer than `FEWEST` translations.
 
     Args:
         logs: The log-probability of each translation.

@@ -26,7 +26,7 @@ class Evaluation:
     results: list[Result]
     """The translations of each scored pair, in the order of the pairs."""
     unreachable: int = 0
-    """Number of pairs none of whose references the target tokenizer can write; `exact` counts them as wrong."""
+    """Number of pairs none of whose references the target tokenizer can write; the score `exact` counts them wrong."""
 
     @property
     def note(self) -> str:

@@ -98,7 +98,7 @@ def score(
         tokenize: the tokenizer of BLEU, one of `TOKENIZERS`. The other scores do not depend on it.
         names: which of `NAMES` to compute; None: all.
         unit: what the error rate counts: `symbols` (separated by white space: words, phones) or `characters`.
-        top_k: number of hypotheses among which `top_k` looks for a reference; left out for 1, which is `exact`.
+        top_k: number k of hypotheses in the score `top_<k>`; for 1 there is no such score, since it equals `exact`.
     """
     wanted = NAMES if names is None else tuple(names)
     _check(hypotheses, references, tokenize, wanted, unit)
@@ -123,10 +123,10 @@ def score(
 
 
 def one(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit = "symbols") -> float:
-    """Return one score of best hypotheses, for validation; 0 if it does not apply.
+    """Return one score of best hypotheses, for validation; 0 if it does not apply to the references.
 
-    `check_metric` refuses such a metric before a training; in a training that began without this check, all scores are
-    then equal, and the loss decides.
+    `check_metric` refuses such a metric before a training. In a training that began without this check, all checkpoints
+    then have the same score, and the validation loss selects the best.
     """
     scores = score([[text] for text in hypotheses], references, names=[metric], unit=unit)
     return 0.0 if metric in scores.inapplicable else scores[metric].value
@@ -153,7 +153,7 @@ def why_not_bleu(references: Sequence[Sequence[str]], tokenize: str = "auto") ->
 
 
 def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
-    """Return the tokenizer of BLEU for these references, if `tokenize` is "auto"; else `tokenize`."""
+    """Return `tokenize` or, if it is "auto", the name of the BLEU tokenizer that suits these references."""
     if tokenize != "auto":
         return tokenize
     from seq2see.doctor.characters import are_unspaced
@@ -258,8 +258,8 @@ def _matches(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[
 
 
 def _edits(best: Sequence[str], references: Sequence[Sequence[str]], unit: Unit) -> list[list[float]]:
-    """Return for each item the edits and the length of the reference; of several references, that with the
-    lowest rate.
+    """Return for each item the number of edits and the length of its reference; of several references, for the one with
+    the lowest error rate.
     """
     cut = str.split if unit == "symbols" else list
     counts: list[list[float]] = []

@@ -66,7 +66,7 @@ def write(
         samples: (source, reference, translation); a translation equal to its reference is marked as right.
         curves_svg: inline SVG from our own pictures, not escaped.
         data: the summary of the corpus: pairs kept, dropped and why, lengths.
-        findings: what is wrong with the model.
+        findings: problems of the training, see `Assessment.findings`.
         reliability: how the confidence was calibrated, and inline SVG from our own pictures, not escaped either: the
             reliability curve of the model's own probability, and that of the confidence.
         attention: the attention during training, if it was recorded; not escaped either.
@@ -91,7 +91,7 @@ def write(
 
 
 def sample(count: int, most: int) -> list[int]:
-    """Return at most `most` of the numbers below `count`, in order, drawn at random with a fixed seed.
+    """Return indices of at most `most` of `count` pairs, in order, drawn at random with a fixed seed.
 
     Pairs at the beginning of a file are often alike: the shortest, or all of one language.
     """
@@ -101,8 +101,8 @@ def sample(count: int, most: int) -> list[int]:
 def add_scores(path: Path, scored: ScoredSet) -> bool:
     """Add the scores on another set to a report, replacing earlier ones on a set of the same name.
 
-    Return whether that was possible: not every run has a report, and those of release 0.1.0 have no mark where to add
-    it.
+    Return whether that was possible: not every run has a report, and those of release 0.1.0 do not mark the place for
+    more scores.
     """
     try:
         text = path.read_text(encoding="utf-8")

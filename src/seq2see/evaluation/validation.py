@@ -37,12 +37,12 @@ translations if the metric needs them.
 
 SEARCHED, FEWEST = 0.05, 1000
 """Maximum number of target tokens of the pairs that a validation translates, as a share of the tokens trained on
-between two validations; and the number of pairs that are translated even if they exceed this share.
+between two validations; and the number of pairs that are translated even if their tokens exceed this share.
 """
 
 
 def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
-    """Return the mean loss per token, without label smoothing, and the metric of the settings, by greedy search.
+    """Return the mean loss per token, without label smoothing, and `training.metric` of greedy translations.
 
     Args:
         store: the pairs for the loss, as tokens, without those that are too long.
@@ -69,7 +69,7 @@ def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[
 
 @torch.inference_mode()
 def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world: int = 1) -> Measured:
-    """Return loss and translations of the share of process `rank` of `world`; in smaller batches if memory runs out."""
+    """Return the measurements of process `rank` of `world` on its share; with smaller batches if memory runs out."""
     at_once = machine.micro_tokens(next(used.model.parameters()).device)
     batches = [indices for indices, _ in Batches(store, at_once, len(store), seed=0).one_epoch()]
     summed_loss = partial(_summed_loss, used.model, store, batches[rank::world])
@@ -123,7 +123,10 @@ def _dealt(pairs: list[Pair], world: int) -> list[list[int]]:
 
 
 def _summed_loss(model: Seq2Seq, store: Store, batches: list[Int64s], tokens: int) -> tuple[float, int]:
-    """Return the summed loss, without label smoothing, and the number of target tokens; `tokens` limits a batch."""
+    """Return the summed loss in nats, without label smoothing, and the number of target tokens.
+
+    Batches with more than `tokens` source and target tokens are split.
+    """
     device = next(model.parameters()).device
     total, count = 0.0, 0
     for indices in batches:
