@@ -46,8 +46,8 @@ def measure_claims(
     reports.
 
     Args:
-        names: the claims; all if empty. The reports also show all other claims that were measured before with the same
-            seeds and the same size.
+        names: the claims; all if empty. The reports also show all other claims whose trials, with the same seeds and
+            `quick`, are already stored.
         out: the folder of the lab; trials stored there are not measured again.
         quick: make smaller trials, with fewer seeds by default.
         seeds: the number of seeds, from `first_seed` on; by default, that of `Plan.seeds_of` for each claim.
