@@ -5,7 +5,7 @@
         source.tokenizer.json     and target.tokenizer.json, unless both sides share one (`tokens.store`)
         model.safetensors         the best weights
 
-Torch is imported only if it is needed: CTranslate2 gets its weights from here, too.
+Torch is imported only if it is needed: for CTranslate2, the weights are read without it.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 ROOM = 10_000_000
-"""Number of weights that settings may require beyond twice those in the file. Up to this limit names and shapes are
-compared, so that the error message can name the first weight that differs; above it, loading fails at once.
+"""Loading fails at once if the settings require more weights than twice those in the file plus this number. Otherwise
+names and shapes are compared, so that the error message can name the first weight that differs.
 """
 
 LARGEST = 1e6
@@ -93,7 +93,7 @@ def read_weights(model: "nn.Module", path: Path) -> None:
 
 
 def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dict[str, Any]:
-    """Read the weights of a Transformer as numpy arrays and check their shapes, for engines that do not check them."""
+    """Read the weights of a Transformer as numpy arrays; check shapes and values, which CTranslate2 does not check."""
     path = weights_file(folder)
     numbers = sum(map(math.prod, read_shapes(path).values()))
     check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
@@ -113,7 +113,7 @@ def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
 
 
 def check_memory(path: Path, numbers: int) -> None:
-    """Raise an error if free memory cannot hold this many float32 numbers; `path` is for the message."""
+    """Raise an error if free memory cannot hold this many float32 numbers; the message names `path`."""
     needed, free = 4 * numbers, machine.free_memory()
     if needed > free:
         raise RunError(

@@ -33,7 +33,7 @@ StopAgainst = Literal["worst", "best"]
 # Upper bounds, each with its reason. Settings come with run folders from anywhere, and a number that no use needs must
 # not decide how much memory or time is taken. The bounds are far above what anybody trains, so that none is in the way.
 MOST_CHARACTERS = patterns.LONGEST
-"""Maximum number of characters of a setting that is text. Tags of a hundred languages take a fifth of it."""
+"""Maximum number of characters of a setting that is text; `data.tags` of a hundred languages takes a fifth of it."""
 COUNTLESS = 10**12
 """Maximum of a setting that counts updates or pairs: more than any training has, and the file names of checkpoints have
 enough digits for it."""
@@ -144,7 +144,7 @@ class Model:
 
     @property
     def attention(self) -> dict[Place, tuple[int, int]]:
-        """Return (layers, heads) of each kind of attention that the model has; empty if it has none."""
+        """Return (layers, heads) for each of `encoder`, `decoder` and `cross` attention that the model has."""
         if self.architecture == "transformer":
             encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
@@ -329,8 +329,8 @@ def resolve(*overlays: Overlay) -> Settings:
 
 
 def check_keys(*overlays: Overlay) -> Settings:
-    """Merge overlays into the defaults and check each value, but not whether values contradict each other: overlays may
-    be added. A new tokenizer or architecture discards settings of earlier overlays that it does not use."""
+    """Merge overlays into the defaults and check each value, but not whether values contradict each other, since more
+    overlays may follow. A new tokenizer or architecture discards settings of earlier overlays that it does not use."""
     merged: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for overlay in overlays:
         for section, values in overlay.items():
@@ -455,8 +455,8 @@ def _check_model(model: Model) -> None:
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000
-"""Maximum number of tokens that settings may allow for one output, which limits the table of positions; and for all
-hypotheses of a text of 8 tokens together, since a model that never ends an output extends each to its limit."""
+"""Maximum number of tokens that `decoding` may allow for one output, which limits the table of positions; and for all
+`beam` outputs of a text of 8 tokens together, since a model that never ends an output extends each to its limit."""
 
 
 def check_decoding(decoding: Decoding) -> None:

@@ -44,7 +44,7 @@ KOREAN = Words(
 
 
 def settings_for(settings: Settings) -> Settings:
-    """Return settings by which a line is cut at `data.max_length` tokens, as in training, if not before."""
+    """Return settings that cut a line at `data.max_length` tokens, or before if `decoding.max_source` is lower."""
     most = min(settings.decoding.max_source, settings.data.max_length + 1)  # one place is for the end
     return replace(settings, decoding=replace(settings.decoding, max_source=most))
 
@@ -70,16 +70,15 @@ def hear(run: Run, typed: str, words: Words) -> tuple[str, str]:
 
 
 def answer(result: Result, words: Words) -> tuple[str, str]:
-    """Return the answer and a note, which says that the line was cut or that the answer is empty; else it is empty."""
+    """Return the answer, and a note if the line was cut or the answer is empty; otherwise, the note is empty."""
     said = result.text.strip()
     return said, words.long if result.cut else "" if said else words.silent
 
 
 def _tidy(line: str, tokenizer: Tokenizer) -> str:
-    """Return a line with single spaces, composed letters (NFC), and no invisible characters without a token.
+    """Return a line with single spaces, in NFC, without invisible characters for which the tokenizer has no token.
 
-    If the tokenizer knows more of the line with its letters as typed, or with all its characters, that form is
-    returned.
+    If the tokenizer knows a greater share of the line without NFC, or with these characters, that form is returned.
     """
     typed = " ".join(line.split())
     hidden = list({each for each in typed if not each.isprintable()})

@@ -5,8 +5,8 @@
     ├── SettingError             an unknown key, a wrong value, settings that contradict each other
     └── RunError                 a run folder that is missing, half written, of another program or already there
         ├── PassingError         a temporary problem (full disk): the same command may succeed later; exit code 75
-        │   └── LostError        another of several processes has died, or hangs
-        └── OnlyHereError        a problem of one of several processes, which has to report it itself
+        │   └── LostError        another process of the same training has died, or hangs
+        └── OnlyHereError        a problem of only one process of a training, which has to report it itself
 
 Bugs of seq2see itself are assertions, and end with a traceback.
 """
@@ -39,18 +39,18 @@ class RunError(SeqError):
 
 
 class PassingError(RunError):
-    """A temporary error: the same command may succeed later; a training is repeated with --resume."""
+    """A temporary error: the same command may succeed later; a training is continued with --resume."""
 
     exit_code = 75
     """Exit code EX_TEMPFAIL of sysexits.h, after which schedulers repeat a command."""
 
 
 class LostError(PassingError):
-    """Another of several processes has died or hangs."""
+    """Another of the processes (ranks) that train together has died or hangs."""
 
 
 class OnlyHereError(RunError):
-    """A problem of one of several processes only, which that process has to report itself."""
+    """A problem of only one of the processes (ranks) that train together, which that process has to report itself."""
 
 
 def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:

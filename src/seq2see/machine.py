@@ -133,8 +133,8 @@ def free_memory() -> int:
 
 
 def check_memory(weights: int, device: "torch.device") -> None:
-    """Raise an error if this many weights in float32, their gradients and Adam's two moments do not fit into free
-    memory.
+    """Raise an error if this many weights in float32, their gradients and Adam's two moments do not fit into the free
+    memory of `device`; activations are not counted.
     """
     import torch
 
@@ -142,7 +142,7 @@ def check_memory(weights: int, device: "torch.device") -> None:
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
     if needed > free:
         raise SettingError(
-            f"a model of {weights:,} weights needs {needed / 2**30:,.1f} GiB to train, "
+            f"a model of {weights:,} weights needs at least {needed / 2**30:,.1f} GiB to train, "
             f"{free / 2**30:,.1f} GiB are free: choose a smaller preset (small, tiny) or a smaller model.d_model"
         )
 
@@ -156,7 +156,7 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 
 def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
-    """Return `work(tokens)`; if memory runs out, call it again with half of the tokens, unless it had fewer than 16."""
+    """Return `work(tokens)`; while memory runs out, halve `tokens` and call it again; below 16, raise the error."""
     import torch
 
     while True:
@@ -188,7 +188,7 @@ def cores() -> int:
 def parallel_map(
     make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block], few: int = FEW
 ) -> Iterator[Result]:
-    """Yield the results of `map(make(*given), blocks)`, computed by one process per core, up to `MOST`.
+    """Yield the results of `map(make(*given), blocks)` in order, computed by one process per core, up to `MOST`.
 
     Each process has at most one block at a time. With one core, or few blocks, all is computed in this process.
 

@@ -347,7 +347,7 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """Return the metric by which the best checkpoint was chosen; BLEU if that was the loss."""
+        """Return `training.metric`, by which the best checkpoint is chosen; `bleu` if that is `loss`."""
         chosen = self.settings.training.metric
         return "bleu" if chosen == "loss" else chosen
 

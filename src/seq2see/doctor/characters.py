@@ -21,7 +21,7 @@ character U+FFFD. Numbers from 4 on are scripts, the indices of `Tables.scripts`
 """
 
 _PART: Final = 1 << 16
-"""Number of characters that are processed at a time, because NumPy converts their codes to indices of 8 bytes."""
+"""Number of characters that are looked up at a time, to save memory: NumPy converts codes to indices of 8 bytes."""
 _HAN: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
 _HANGUL: Final = ((0xAC00, 0xD7A3),)
 _NOT_NAMED: Final = {"LATIN": ("FULLWIDTH", "FEMININE", "MASCULINE"), "KANA": ("HIRAGANA", "KATAKANA", "HALFWIDTH")}
@@ -42,8 +42,8 @@ class Tables(NamedTuple):
     kind: NDArray[np.uint8]
     sign: NDArray[np.uint8]
     digit: NDArray[np.uint32]
-    """A random weight for each of the ten digits, the same for that digit in all scripts; 0 for a character that is not
-    a digit.
+    """A random number for each of the ten digits, the same in all scripts; 0 for a character that is not a digit.
+    `TextMeasures.digits` is the sum over a text, modulo 65,536.
     """
     kept: NDArray[np.bool_]
     """Whether each character is a letter, mark or number; `keys`, which compares texts, ignores all other
@@ -250,7 +250,7 @@ def mend(text: str) -> Mended:
 
 
 def unmangle(text: str) -> str:
-    """Undo wrong decoding: `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`. Texts that may be right stay."""
+    """Undo wrong decoding: `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`. What may be right stays."""
     for _ in range(3):  # misread once more each time it was saved
         read = _unmangle_once(text)
         if read == text:
@@ -269,7 +269,9 @@ def _unmangle_once(text: str) -> str:
 
 
 def _ends_a_word(match: re.Match[str]) -> bool:
-    """Return whether a match is the end of a word and the sign after it, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
+    """Return whether a match is rightly decoded: the end of a word and a closing sign, as in `“AMANHÃ” é`, but not in
+    `CÃ”TE` (CÔTE).
+    """
     run, text, (start, end) = match[0], match.string, match.span()
     before, after = text[max(0, start - 1) : start], text[end : end + 1]
     fits = str.isupper if before.isupper() else str.islower

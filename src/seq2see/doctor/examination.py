@@ -1,6 +1,6 @@
 """Find what is wrong with a corpus, and which pairs to drop.
 
-One pass measures every pair and keeps 46 bytes of it; `Examination.diagnose` then judges all pairs at once, since
+One pass measures every pair and stores 46 bytes for it; `Examination.diagnose` then judges all pairs at once, since
 whether a pair is odd depends on what is usual in the corpus. Equal texts are found by 64-bit hashes: the chance that
 any two of 10 million different pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
@@ -54,8 +54,12 @@ _ROW: Final = np.dtype(
 
 
 def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
-    """Read all rows and return the diagnosis with examples, for which the rows up to the last are read again. Faults
-    raise no error."""
+    """Read all rows and return the diagnosis; faults raise no error. For its examples, the rows are read a second time,
+    up to the last example.
+
+    Args:
+        against: another set, such as the test set, whose pairs must not be among `rows`.
+    """
     seen = Examination()
     for row in rows:
         seen.add(row.source, row.target, row.faults)
@@ -96,7 +100,8 @@ class Examination:
     """Collects measures of pairs: call `add` for each pair, then `diagnose`.
 
     Args:
-        share: If only a sample of the pairs is added, one in every `share` blocks of them; `skip_to` says which.
+        share: 1 if all pairs of the corpus are added. If only one in `share` is, in stretches of consecutive pairs,
+            call `skip_to` before each stretch.
     """
 
     def __init__(self, share: int = 1) -> None:
@@ -108,9 +113,9 @@ class Examination:
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
         self._starts: list[int] = []
-        """The number of pairs before each block."""
+        """For each block, the number of pairs of the corpus before it, with those left out of the sample."""
         self._next = 0
-        """The number of pairs before the next block."""
+        """The same number for the next block."""
         self._first = ("", "")
         self._values: tuple[set[str], set[str]] = set(), set()
         self._counts_up = [True, True]
@@ -122,7 +127,7 @@ class Examination:
         """Texts of the first blocks, kept until the words of each side are learned."""
 
     def add(self, source: str, target: str, faults: int = 0) -> None:
-        """Add a pair; `faults` are the flags of its row (`rows.Row`)."""
+        """Add a pair; `faults` are the bit flags of its row (`rows.Row`)."""
         self._texts += (source, target)
         self._characters += len(source) + len(target)
         self._faults.append(faults)
@@ -453,7 +458,7 @@ def are_sparse(rows: Mask) -> bool:
 
 
 def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:
-    """Mark hashes that occurred before, in rows that are marked in `among`; other rows are ignored. They are sorted in
+    """Mark the rows of `among` whose hash an earlier row of `among` has; other rows are ignored. Hashes are sorted in
     parts, by their first bits, to save memory."""
     found = np.zeros(len(hashes), np.bool_)
     part = (hashes >> np.uint64(60)).astype(np.uint8)

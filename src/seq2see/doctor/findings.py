@@ -18,7 +18,7 @@ SHOWN: Final = 3
 
 
 class Kind(NamedTuple):
-    """A kind of finding. It is only a note while the share of affected pairs is below the tolerated share."""
+    """A kind of finding; below the share of pairs in `tolerated`, a finding has the severity `note`."""
 
     severity: Severity
     tolerated: float
@@ -73,15 +73,15 @@ class Diagnosis:
     rows: int
     findings: tuple[Finding, ...]
     scripts: tuple[str, str]
-    """Names of the scripts of the sources and of the targets; an empty name if fewer than eight in ten texts are in the
-    same script.
+    """Names of the usual scripts of the sources and of the targets; an empty name if fewer than eight in ten texts with
+    letters share one, or there are too few texts.
     """
     lengths: tuple[NDArray[np.uint16], NDArray[np.uint16]]
     """Lengths in characters of the sources, and of the targets, of all pairs that could be read and have no empty side;
     at most 65,535.
     """
     reasons: NDArray[np.uint8]
-    """Index in REASONS of the reason why each row is dropped; 0 where it is kept."""
+    """For each row, the index in `REASONS` of the reason why it is dropped; 0 if it is kept."""
     swapped: Mask
     mended: Mask
 
@@ -122,9 +122,9 @@ class Book:
     ) -> None:
         """Add a finding about the rows of a mask, or about the whole corpus (mask None).
 
-        Nothing is added for an empty mask; nor without a mask, if there is neither a count nor a description: `what`,
-        or that of `about`. `gravity` is the share that decides how severe the finding is; by default, the share of
-        marked rows.
+        Nothing is added if the mask marks no row; nor without a mask, if there is no `count`, no `what` and no
+        description in `about`. `gravity` is the share that is compared with `Kind.tolerated`; by default, `count`
+        divided by the number of rows.
         """
         kind = KINDS[name]
         told, to_do = self._about.get(name, ("", ""))

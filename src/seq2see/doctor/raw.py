@@ -49,7 +49,7 @@ class Tolerated(Faults):
 
 
 class RawPairs:
-    """The rows of a corpus, read again at each iteration: from its files, or from its pairs if it has no files."""
+    """The rows of a corpus, read again at each iteration: those of files with their faults, other pairs as they are."""
 
     def __init__(self, *parts: Iterable[Pair]) -> None:
         self._parts = parts
@@ -82,7 +82,7 @@ class RawPairs:
 
     @property
     def labels(self) -> Sides:
-        """Return the names of the sides (languages, or suffixes of parallel files), unless files differ in them."""
+        """Return the names of the sides (languages, or suffixes of parallel files); `NOTHING` if files differ."""
         labels = {_labels(part) for part in self._parts if isinstance(part, Pairs)}
         return labels.pop() if len(labels) == 1 else NOTHING
 

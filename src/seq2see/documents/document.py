@@ -85,7 +85,7 @@ class Counts:
     contains it as often as the sentence; and of those in sentences that equal their translation.
     """
     aligned: int = 0
-    """Number of other placeholders that were placed by word alignment."""
+    """Number of placeholders, without those in `copied`, that were placed by word alignment."""
     guessed: int = 0
     """Number of placeholders that were placed by their position in the sentence, without stand-in or alignment."""
 
@@ -278,7 +278,11 @@ def _start(mark: Mark) -> int:
 
 
 def _partner(mark: Mark, kind: str, numbers: dict[int, int]) -> int:
-    """Return the index of the other tag of the element of `mark`; -1 if there is none, or `mark` is of another kind."""
+    """Return the index of the other tag of the element of `mark`; -1 if there is none, or `mark.kind` is not `kind`.
+
+    Args:
+        numbers: the index of each tag of the flow, by `Mark.number`.
+    """
     return numbers.get(mark.partner, -1) if mark.kind == kind else -1
 
 

@@ -31,7 +31,7 @@ class Mark(NamedTuple):
     raw: Span
     """Span of the tag, comment or line break in the document, in characters."""
     number: int = -1
-    """Index of the tag in the document; -1 if the mark is not a tag."""
+    """Index of the tag among the tokens of the document (`markup.scan`); -1 if the mark is not a tag."""
     partner: int = -1
     """Value of `number` of the other tag of the same element; -1 if there is no other tag."""
     name: str = ""

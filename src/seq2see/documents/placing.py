@@ -62,7 +62,7 @@ class Placed(NamedTuple):
     translation contains it as often as the sentence.
     """
     aligned: int
-    """Number of other placeholders that were placed by word links."""
+    """Number of placeholders, without those in `copied`, that were placed by word links."""
     guessed: int
     """Number of placeholders that were placed neither by a stand-in nor by word links."""
 
@@ -155,9 +155,8 @@ def _occurrences(text: str, word: str) -> list[int]:
 
 
 def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]], taken: Sequence[Span]) -> Span | None:
-    """Return the run of words that is best aligned with `source`, a part of the sentence; None if no word is.
-
-    Words in `taken` do not belong to a run.
+    """Return the span of the consecutive words of the translation that are best aligned with `source`, a span of the
+    sentence; None if no word is. Words that overlap spans in `taken` are left out.
     """
     units = units_of(translation, links, [])
     scores = [

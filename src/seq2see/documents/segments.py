@@ -23,8 +23,8 @@ WRAPPED = 40
 line; half of it in scripts without spaces between words.
 """
 LONGEST_TOKEN = 16
-"""Number by which the limit in tokens is multiplied for the number of characters that are tokenized at a time, to find
-where an overlong sentence is cut; text with more characters per token is cut earlier than necessary.
+"""Number of characters per token that `cut` expects at most: it tokenizes this number times `Limit.most` characters at
+a time. Text with more characters per token is cut earlier than necessary.
 """
 
 _LINE_END = re.compile(r"\r\n|[\n\r\u2028\u2029\v\f\x85]")

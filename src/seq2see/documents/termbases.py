@@ -69,7 +69,7 @@ def _languages(path: Path, wanted: Sides, seen: list[str]) -> tuple[list[str], l
         if len(seen) != 2:
             raise DataError(
                 f"{path}: {len(seen)} languages ({shown}), and the languages of the run are unknown. "
-                "Leave two of them in the file"
+                "Keep only two of them in the file"
             )
         first = [each for each in seen if each not in found[1]][:1]
         found = [found[0] or first, found[1] or [each for each in seen if each not in (found[0] or first)]]

@@ -28,7 +28,7 @@ BEAM, LENGTH_PENALTY = 4, 0.2
 
 
 def write(run: Path, folder: Path, precision: str, languages: Sides) -> None:
-    """Write the package, and leave its unpacked parts beside it for the check; unsupported settings raise an error."""
+    """Write the package and, for the check, its unpacked files into `folder`; unsupported settings raise an error."""
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     problem = huggingface_writer.tokenizer_obstacle(settings)
     if settings.data.normalization != "identity":

@@ -98,7 +98,7 @@ def _chosen(name: str, listed: Sequence[Any], room: int) -> dict[str, str | None
     if "model.safetensors" in found:
         found.pop("pytorch_model.bin", None)
     if not found.keys() & {"config.json", "manifest.json"} and not any(file.endswith(".npz") for file in found):
-        raise RunError(f"{name}: has no config.json, so it is no Marian model")
+        raise RunError(f"{name}: no config.json, .npz or manifest.json, so it is no model of Marian or seq2see")
     if len(found) > MOST_FILES:
         raise RunError(f"{name}: {len(found):,} files, more than the {MOST_FILES} of any Marian model. Refused")
     size = sum(each.size or 0 for each in found.values())

@@ -58,7 +58,7 @@ class SideVocabulary:
     """For each of our token ids, the id of the token, and so its row of the embedding matrix, in the other program."""
     muted: list[int]
     """Our ids of tokens that are never generated, because another of our ids stands for the same token of the other
-    program, or because that has no such token.
+    program, or because the other program has no such token.
     """
 
     @property
@@ -108,7 +108,9 @@ def read(folder: Path) -> Foreign:
     source, target = _sides(folder, about)
     files = [folder / name for name in (SAFETENSORS, PICKLE) if (folder / name).exists()]
     if not files:
-        raise RunError(f"{folder}: neither {SAFETENSORS} nor {PICKLE} is there. Several files of weights are not read")
+        raise RunError(
+            f"{folder}: neither {SAFETENSORS} nor {PICKLE} is there. Weights in several files are not supported"
+        )
     stored = _read_weights(files[0])
     weights, chosen = _converted(files[0], stored, about, model, source, target)
     notes = _without_bad_words(said if said.exists() else folder / "config.json", about, target, weights)
@@ -225,7 +227,7 @@ def _model(path: Path, about: Mapping[str, Any]) -> Model:
 
 
 def checked(path: Path, *overlays: Overlay) -> Settings:
-    """Return resolved settings with values (`overlays`) from a file of another program, which errors name."""
+    """Resolve settings (`overlays`) from the file `path` of another program, which the message of an error names."""
     try:
         return config.resolve({"data": IMPORTED}, {"model": {"tie": "none"}}, *overlays)
     except SettingError as problem:
@@ -247,7 +249,7 @@ def _sides(folder: Path, about: Mapping[str, Any]) -> tuple[SideVocabulary, Side
     where = target_file if separate else folder / "vocab.json"
     for path, each in ((folder / "vocab.json", vocabulary), (where, listed)):
         if missing := {"<unk>", "</s>"} - each.keys():
-            raise RunError(f"{path}: {' and '.join(sorted(missing))} is missing, the unknown or the end token")
+            raise RunError(f"{path}: no {' and '.join(sorted(missing))}. It needs </s> (end) and <unk> (unknown)")
     size = _size(folder / "config.json", about, "vocab_size")
     target_size = about.get("decoder_vocab_size") or size
     target_size = _size(folder / "config.json", {"decoder_vocab_size": target_size}, "decoder_vocab_size")
@@ -428,8 +430,8 @@ def settings_of(
 
 
 MOST_OUTPUT, MOST_SOURCE = 1000, 8192
-"""Maximum of `decoding.max_extra` (output tokens) and of `decoding.max_source` (source tokens) in an imported run;
-larger values of the model's configuration are reduced to these.
+"""Maximum of `decoding.max_extra` (tokens of an output, as `max_ratio` is 0) and of `decoding.max_source` in an
+imported run; larger values of the model's configuration are reduced to these.
 """
 
 

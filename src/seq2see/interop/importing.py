@@ -16,7 +16,7 @@ from seq2see.text.tags import tagged
 from seq2see.tokens.store import Tokenizers
 
 MOST_FILES = 100
-"""Number of entries of the imported folder, sorted by name, of which the files get checksums in the manifest."""
+"""Maximum number of entries of the imported folder, the first by name, whose checksums the manifest records."""
 
 
 def import_model(
@@ -109,7 +109,7 @@ READERS: dict[str, Callable[[Path], Foreign]] = {
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of files by name, among the first `MOST_FILES` entries of a folder."""
+    """Return the SHA-256 of the files among the first `MOST_FILES` entries of a folder, by name."""
     found = {}
     for path in sorted(folder.iterdir())[:MOST_FILES]:
         if path.is_file():

@@ -17,7 +17,8 @@ PER_LAYER = 16 + 26
 class _Slot(NamedTuple):
     """One array of `get_weights()`: its name in the tutorial, its axes, and the name of our weight that it becomes.
 
-    Axes: S and T vocabularies, D d_model, H all heads concatenated, F dff. Several slots with one name are stacked.
+    Axes: S and T vocabularies, D d_model, H all heads concatenated, F dff. Arrays of slots with the same `name` are
+    concatenated.
     """
 
     what: str
@@ -47,7 +48,7 @@ def from_keras(
     if layers < 1 or rest:
         raise DataError(
             f"{len(arrays)} arrays: expected 4 + {PER_LAYER} x num_layers, which is {4 + 4 * PER_LAYER} for 4 layers. "
-            "Use get_weights() of the whole transformer, not of its encoder or of a training with other parts"
+            "Use get_weights() of the whole transformer, not of its encoder or of a model with further layers"
         )
     slots = list(_slots(layers))
     sizes = _sizes(arrays, slots)

@@ -38,13 +38,17 @@ def write(run: Path, folder: Path, precision: str) -> None:
 
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     if settings.model.architecture != "transformer":
-        raise SettingError(f"{run}: model.architecture = '{settings.model.architecture}': ONNX has Transformers only")
+        raise SettingError(
+            f"{run}: model.architecture = '{settings.model.architecture}': only a Transformer can become ONNX"
+        )
     for side in ("source", "target"):
         kind = getattr(settings.data, f"{side}_tokenizer")
         if kind not in ("unigram", "characters", "imported"):
             raise SettingError(f"{run}: data.{side}_tokenizer = '{kind}' cannot be written as tokenizer.json")
     if settings.data.normalization != "identity":
-        raise SettingError(f"{run}: data.normalization = '{settings.data.normalization}' is not in tokenizer.json")
+        raise SettingError(
+            f"{run}: data.normalization = '{settings.data.normalization}' cannot be written as tokenizer.json"
+        )
     weights = bundle.read_arrays(run, settings, tokenizers)
     tables, turns = ct2_engine.position_tables(settings, weights)
     graphs = TransformerGraph(settings.model, weights, tables, turns, fold=precision == "int8")
@@ -81,8 +85,8 @@ def _quantize(path: Path, smaller: Path) -> None:
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    """Write `tokenizer.json` with a unigram model, in which the tokens of a character tokenizer are single characters,
-    and `tokenizer_config.json`.
+    """Write `tokenizer_config.json`, and `tokenizer.json` with a unigram model, whose tokens are single characters if
+    `tokenizer` splits text into characters.
     """
     steps: list[dict[str, Any]] = []
     reading: dict[str, Any] = {"type": "Fuse"}

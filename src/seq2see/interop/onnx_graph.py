@@ -235,7 +235,7 @@ class TransformerGraph:
         return str(g.op("Mul", g.op("Sub", g.constant(1, "float32"), kept), g.constant(HIDDEN, "float32")))
 
     def _causal(self) -> str:
-        """Return the mask TM of self-attention: `HIDDEN` for columns later than the row, else 0."""
+        """Return the causal mask LM, new positions by all positions: `HIDDEN` where the column is later, else 0."""
         g = self.graph
         columns = g.op("Range", g.constant(0), self._scalar(self._last), g.constant(1))
         rows = g.op("Range", self._scalar(self._first), self._scalar(self._last), g.constant(1))

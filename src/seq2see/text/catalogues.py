@@ -36,7 +36,7 @@ def _entries(number: int, kind: str = "") -> str:
 
 
 def _forms(singular: str, plural: str | None, translations: list[str]) -> list[list[str]]:
-    """Return (source, target) pairs: msgid with form 0, msgid_plural with each other form, or with form 0 if alone."""
+    """Return (source, target) pairs: msgid with form 0, msgid_plural with each other form (with form 0 if alone)."""
     pairs = [[singular, translations[0]]]
     if plural is not None:
         pairs += [[plural, each] for each in translations[1:] or translations]
@@ -220,7 +220,7 @@ def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[E
         raise DataError(f"{path}: revision {revision >> 16} of .mo, expected 0 or 1")
     if revision & 0xFFFF and len(data) >= 40 and (machine_dependent := struct.unpack_from(f"{order}I", data, 36)[0]):
         # They lie in tables of their own, in pieces (`<PRIu64>`); Python's gettext leaves them, too.
-        told.notes[f"{path}: {_entries(machine_dependent)} left out whose numbers depend on the machine"] = None
+        told.notes[f"{path}: {_entries(machine_dependent)} left out: <PRIu64> in them depends on the machine"] = None
     if max(tables) + 8 * count > len(data):
         raise DataError(f"{path}: cut short: it is too small for the {count:,} entries in its header")
 
@@ -270,8 +270,8 @@ class _Unit:
 def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield the texts of two languages: those in `wanted`, else those of the first unit that has two.
 
-    There, the source is the language that the unit or the file names as such, else the first, and the target is the
-    next. If the file has more languages to choose from, an error is raised after the last row.
+    In that unit, the source is the language that it or the file names as the source, else the first, and the target
+    is the first other one. If the file has more languages to choose from, an error is raised after the last row.
     """
     seen: dict[str, None] = {}
     source, target = wanted

@@ -292,7 +292,7 @@ def _move_in(part: Path, place: Path, file: File, origin: str) -> None:
 
 
 def _wrong(file: File, origin: str, how: str) -> str:
-    return f"{origin}: not the {file.name} that is known here ({how}); nothing of it is kept. Damaged or changed there?"
+    return f"{origin}: not the expected {file.name} ({how}); nothing of it is kept. Damaged or changed there?"
 
 
 def _part(place: Path) -> Path:

@@ -84,7 +84,7 @@ class ReadingOptions:
 
 
 class Row(NamedTuple):
-    """One row: line number (or a description of its place), source, target, flags of its faults, further columns."""
+    """One row: line number (or a description of its place), source, target, bit flags of faults, further columns."""
 
     line: int | str
     source: str
@@ -169,8 +169,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
-    r"""Yield number, text and faults of each line. Only "\n" ends a line (as in `wc -l`); Unicode's other separators
-    are text.
+    r"""Yield number, text and fault flags of each line. Only "\n" ends a line (as in `wc -l`); other separators of
+    Unicode are text.
     """
     try:
         with opened(path) as stream:
@@ -240,7 +240,7 @@ def bounded_lines(path: Path, stream: IO[bytes], start: bytes = b"") -> Iterator
 
 
 def too_long(path: Path | str, number: int, what: str = "") -> DataError:
-    """Return the error for a line that is longer than `LONGEST_LINE`; `what` names something else that begins there."""
+    """Return the error for a line, or for an entry (`what`) beginning there, that is longer than `LONGEST_LINE`."""
     what = f"{what} " if what else ""
     return CutShortError(f"{path}, line {number}: {what}longer than {LONGEST_LINE >> 20} MiB. Is it a file of pairs?")
 
@@ -327,7 +327,7 @@ def language_of(path: Path) -> str | None:
 
 
 def tsv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
-    """Yield the number, the columns and the faults of each line."""
+    """Yield the number, the columns and the bit flags of the faults of each line."""
     return ((number, line.split("\t"), fault) for number, line, fault in lines(path, faults))
 
 

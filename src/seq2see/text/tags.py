@@ -135,8 +135,11 @@ def _mostly(parts: Sequence[str], known: frozenset[str]) -> bool:
 
 
 def tag_words(texts: Iterable[str], where: TagPlace) -> TagWords:
-    """Return the parts of the first words, the last words or both (`where`) of texts: up to `MOST_PARTS` a side, of
-    those that occur at least twice. Further words count while nearly all are tags, up to `MOST_TAGS`.
+    """Return the parts of the tags at the beginning of texts, at the end, or both (`where`): on each side the most
+    frequent ones, up to `MOST_PARTS`, that occur at least twice.
+
+    The first word (at the end, the last) is taken for a tag; the next ones, up to `MOST_TAGS`, only as long as nearly
+    all texts have a tag there.
     """
     lines = [text.split(" ") for text in texts]
     sides: list[frozenset[str]] = []
@@ -164,10 +167,10 @@ def where_tags_are(texts: Iterable[str]) -> TagPlace:
 
 
 def _are_tags(lines: Sequence[Sequence[str]], place: int) -> bool:
-    """Return whether the first or the last words of nearly all lines are tags, given every line as its words.
+    """Return whether the first (`place` 0) or last (-1) words of nearly all lines are tags; a line is a list of words.
 
-    Tags are a closed set: the parts of one half of them are known from the other half. They do not occur elsewhere,
-    and have a sign or capitals that other words do not have, or are very few.
+    Tags are a closed set: the tags of one half of the lines have the same parts as those of the other half. They do
+    not occur elsewhere, and have a sign or capitals that other words do not have, or are very few.
     """
     many = [line for line in lines if len(line) > 1]
     if len(many) < FEWEST_LINES or len(many) < 0.95 * len(lines):

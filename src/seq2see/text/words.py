@@ -110,7 +110,7 @@ def needs_blanks(character: str) -> bool:
 
 
 def is_whole_word(phrase: str) -> bool:
-    """Return whether a letter added to a phrase would change its last word; not so after Korean, Chinese (or other
-    scripts without spaces) or a punctuation mark.
+    """Return whether a letter appended to a phrase would make its last word another one: false if the phrase ends in
+    Korean, in a script without spaces (such as Chinese) or in a punctuation mark.
     """
     return _kind(phrase[-1]) in ("letter", "mark")

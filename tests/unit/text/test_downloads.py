@@ -256,7 +256,7 @@ def test_another_file_than_known(server: Server, cli, change, announced: bool, b
         refused(ended, "cut")
         assert set(cached()) == {"table.csv.part"}
         return
-    refused(ended, "not the table.csv that is known here", "nothing of it is kept")
+    refused(ended, "not the expected table.csv", "nothing of it is kept")
     assert cached() == {}
 
 
