@@ -61,7 +61,7 @@ def sublayer(bundle: Bundle, reading: Reading, place: Place, layer: int) -> Subl
     stack, attention = ATTENTIONS[place]
     modules = getattr(bundle.model, stack)
     if not 0 <= layer < len(modules):
-        raise SettingError(f"layer {layer + 1} of the {stack}: there are {len(modules)}, counted from 1")
+        raise SettingError(f"no layer {layer} in the {stack}: it has {len(modules)}, counted from 0")
     begin = f"{stack}.{layer}."
     with torch.inference_mode(), capture(bundle.model, lambda name: name.startswith(begin)) as seen:
         decoded(bundle, [reading.source_ids], [reading.target_ids])

@@ -21,8 +21,8 @@ def test_each_step_follows_from_the_one_before(trained, place):
 
 
 def test_a_layer_that_is_not_there_is_refused(trained):
-    with pytest.raises(SettingError, match="layer 9"):
-        seq2see.load(trained).sublayer("bad", layer=8)
+    with pytest.raises(SettingError, match="layer 1 in the encoder: it has 1, counted from 0"):
+        seq2see.load(trained).sublayer("bad", layer=1)
 
 
 def test_a_word_in_two_contexts(trained):
