@@ -183,8 +183,8 @@ class Method(Answer):
     that predicts a token, unless `guided`.
     """
     reading: float
-    """Factor of the mean weights of all heads of all layers at the position where the token is the decoder's input;
-    they are added to those of `heads`.
+    """Factor of a second term, which is added to the weights of `heads`: the mean cross-attention weights of all heads
+    of all layers at the position where the token is the decoder's input. It has no effect if `guided`.
     """
     agreement: float = 0.0
     """Share of output tokens that this method aligns with the input token whose omission changes their log-probability
@@ -228,7 +228,8 @@ class Method(Answer):
             else " (on which they were chosen, so this is too high)"
         )
         weak = ". Weak: most links may be wrong" if self.is_weak else ""
-        return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"
+        agree = "agrees" if one else "agree"
+        return f"by {many}{where}, which {agree} with the effect of leaving out input tokens for {share}{weak}"
 
 
 def standard(bundle: Bundle) -> Method:
@@ -244,8 +245,8 @@ def guided(settings: Settings) -> Method | None:
 
 
 def measure_guided(bundle: Bundle, store: Store, watch: Watch = unwatched) -> Method | None:
-    """Return the method of a head that was trained to align, or None; its agreement is measured if the validation set
-    has links of the statistical aligner.
+    """Return the method of a run with a head that was trained to align; None for other runs. Its agreement is measured
+    if the validation set has links of the statistical aligner.
     """
     method = guided(bundle.settings)
     if method is None or not store.has_links:
@@ -316,8 +317,8 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
 
 
 def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
-    """Yield pairs of the first `MOST_PAIRS`, except those with which leaving out each source token once would take more
-    than `MOST_TOKENS` tokens in all.
+    """Yield those of the first `MOST_PAIRS` pairs that are short enough: a pair is skipped if, with those before it,
+    leaving out each source token once would take more than `MOST_TOKENS` tokens in all.
     """
     pairs, tokens = pairs[:MOST_PAIRS], 0
     for pair, source, target in zip(pairs, *encode(bundle, pairs), strict=True):
@@ -328,8 +329,8 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
 
 
 def candidate_methods(bundle: Bundle) -> Iterator[Method]:
-    """Yield the methods to choose from, preferred first: all heads, those of each layer, each head; several values of
-    `reading`.
+    """Yield the methods to choose from, for three values of `Method.reading`: all heads, the heads of each layer, and
+    each head alone. If several methods agree equally well, the first is chosen.
     """
     every = _every(bundle.settings)
     layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]

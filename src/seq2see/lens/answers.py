@@ -76,7 +76,8 @@ class Node(NamedTuple):
     lists of the decoder's tensors.
     """
     row: int
-    """Index of this hypothesis in the beam of the next step; -1 if the search did not continue from it."""
+    """Index of this hypothesis in the beam of the next step, 0 for the root; -1 if the search did not continue from it.
+    """
     token: str
     log_probability: float
     """Sum of the log-probabilities, in nats, of all tokens of the hypothesis up to this one."""
@@ -88,7 +89,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree(Answer):
-    """The tree of a search: all candidates of each step (`SearchStep`), parents before their children."""
+    """The tree of a beam search: the candidates that it ranked at each step (`SearchStep`), parents before children."""
 
     nodes: list[Node]
     best: int

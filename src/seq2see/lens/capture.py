@@ -1,6 +1,6 @@
 """Record the activations of a model while it runs.
 
-    with capture(run) as seen:                          # or a model, a bundle, an engine of ours
+    with capture(run) as seen:                          # or a model, a bundle, a PyTorch engine
         run.translate(["12 mars 1987"])
     seen["encoder.0.self_attention.weights"][-1]        # BHLM, the last time it was computed
 
@@ -11,8 +11,8 @@ Each name holds a list of tensors in the order of computation. A search runs the
 item t of a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names follow the paper;
 docs/inside.md lists them all with their shapes.
 
-Recording costs nothing while it is not used: it is done by hooks. While the point `inside` of an attention is recorded,
-the attention is computed step by step instead of by a fused kernel, which has no weights to show.
+Recording costs nothing while it is not used: it is done by hooks. While queries, keys, values, scores or weights of an
+attention are recorded, it is computed step by step instead of by a fused kernel, which does not return them.
 """
 
 import math
@@ -69,8 +69,8 @@ _READ: dict[str, Callable[[Any], Tensor]] = {
     "weights": lambda passing: passing.weights_BHLM,
     "logits": Tensor.clone,  # cloned, because a search overwrites them later
 }
-"""For last parts of names under which a module's input or output is not recorded as it is: the function that returns
-what is recorded.
+"""Functions, by the last part of a recorded name, that return the recorded tensor, given the input or output of a
+module. Under other names, the input or output itself is recorded.
 """
 _INSIDE = ("query", "key", "value", "scores", "weights")
 Where = Literal["input", "output"]
@@ -104,8 +104,8 @@ submodule is recorded, and the last part of the name.
 
 
 def points(model: nn.Module | HasModel) -> Iterator[tuple[str, nn.Module, Where]]:
-    """Yield every name under which `capture` can record a tensor, a module, and whether the tensor is the input or the
-    output of the module.
+    """Yield (name, module, "input" or "output") for each tensor that `capture` can record: its name, and the module of
+    which it is the input or the output.
     """
     whole = model if isinstance(model, nn.Module) else model.model
     for prefix, module in whole.named_modules():

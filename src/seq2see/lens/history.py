@@ -71,7 +71,7 @@ class AttentionHistory(Answer):
 
 def choose(store: Store) -> list[int]:
     """Return the indices of the validation pairs to record: up to `PAIRS`, with different sources, whose longer side is
-    nearest to `USUAL` tokens.
+    nearest to `USUAL` tokens and has at most `LONGEST`.
 
     They are the same in each training with this validation set and its tokenizers.
     """
@@ -178,8 +178,8 @@ class Recorder:
 def thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Drop one validation after another until `most` are left, but never the first and the last.
 
-    Each time it is the one whose two neighbours are closest, relative to the step of the later: attention changes fast
-    at the beginning, so that more of the early validations are kept.
+    Each time, the one is dropped whose two neighbours have the fewest steps between them, as a share of the later step:
+    attention changes fast at the beginning, so that more of the early validations are kept.
     """
     rows = list(rows)
     while len(rows) > most:

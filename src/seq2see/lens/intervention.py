@@ -259,9 +259,9 @@ class Contrast(Answer):
     prefix: list[str]
     """The output tokens at the beginning that both outputs have in common."""
     this: str
-    """The first output's next token after `prefix`."""
+    """The next token after `prefix` in the translation of the reading that `contrast` was given."""
     that: str
-    """The second output's next token after `prefix`."""
+    """The next token after `prefix` in the other translation."""
     difference: float
     """log p(this) - log p(that) after `prefix`, in nats."""
     left_out: Floats

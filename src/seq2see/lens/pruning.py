@@ -40,7 +40,7 @@ POINTS = 10
 the curves are translated once.
 """
 TOLERANCE = 0.1
-"""Share by which the loss may exceed that of the whole model for heads to count as removable."""
+"""Share of the loss of the whole model by which the loss may rise for heads to count as removable."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Curve(Answer):
 
     @property
     def removable(self) -> int:
-        """Return the number of removed heads up to which, at all points, the loss exceeds that of the whole model by at
-        most a tenth (`TOLERANCE`).
+        """Return the largest number of removed heads at which, and at all points before, the loss is at most a tenth
+        (`TOLERANCE`) above that of the whole model.
         """
         most = (1 + TOLERANCE) * self.loss[0]
         points = zip(self.removed, self.loss, strict=True)

@@ -50,8 +50,8 @@ def unwatched(what: str, done: int, total: int) -> None:
 
 
 class Answer:
-    """Base class of results with a JSON form: fields by name, also of named tuples in them; arrays as lists, floats of
-    which are rounded to five decimals.
+    """Base class of results with a JSON form: a dictionary of the fields, also for named tuples in them. Arrays become
+    lists, and the floats of arrays are rounded to five decimals.
     """
 
     def json(self) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor,
 
 
 def log_probabilities(logits_NV: Tensor) -> Tensor:
-    """Return log-probabilities as in a search: tokens that no output may contain have minus infinity."""
+    """Return NV: log-probabilities (nats) as in a search; those of tokens that no output may contain are -inf."""
     scores_NV = logits_NV.float().clone()
     scores_NV[:, search.NEVER] = -math.inf
     return scores_NV.log_softmax(-1)

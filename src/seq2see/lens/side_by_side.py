@@ -35,7 +35,7 @@ class SideBySide(Answer):
     looks: tuple[Look, Look]
     log_probability: list[list[float | None]]
     """Row i, column j: the log-probability that model i gives to the translation of model j, in nats; None if model i
-    has no token for one of its characters, or if it is not finite.
+    has no token for a character of that translation, or if the log-probability is not finite.
     """
     difference: FirstDifference | None
     """Where the translations first differ; None if they are equal."""

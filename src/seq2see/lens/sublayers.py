@@ -57,7 +57,7 @@ class Sublayer(Answer):
 def sublayer(bundle: Bundle, reading: Reading, place: Place, layer: int) -> Sublayer:
     """Run the model over a sentence and its translation, and return one of its attention sub-layers."""
     if bundle.settings.model.architecture != "transformer":
-        raise SettingError(f"a model of the kind '{bundle.settings.model.architecture}' has no such sub-layers")
+        raise SettingError(f"a model of the kind '{bundle.settings.model.architecture}' has no Transformer layers")
     stack, attention = ATTENTIONS[place]
     modules = getattr(bundle.model, stack)
     if not 0 <= layer < len(modules):

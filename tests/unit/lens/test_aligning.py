@@ -215,7 +215,8 @@ def test_a_source_that_was_cut(run):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (Method([[1, 2]], 0.5, 0.71, 32, 32), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
+        (Method([[1, 2]], 0.5, 0.71, 32, 32), "agrees with the effect of leaving out input tokens for 71%"),
+        (Method([[1, 2]], 0.5, 0.71, 32, 32), "by head 3 of layer 2, which agrees"),
         (Method([[1, 0], [1, 2]], 0.5, 0.71, 32, 32), "by 2 heads of layer 2, which agree"),
         (Method([[0, 0], [1, 2]], 0.5, 0.3, 32, 31), "of 32 validation pairs (chosen on 31 others). Weak: most links"),
         (Method([[1, 2]], 0.5, 0.71, 64), "of 64 validation pairs (on which they were chosen, so this is too high)"),
