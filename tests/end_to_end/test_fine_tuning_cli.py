@@ -73,7 +73,7 @@ def test_a_new_task_is_learned_and_the_old_one_forgotten(cli, own: Path) -> None
     assert scores["new"]["after"]["exact"] > scores["new"]["before"]["exact"] + 30
     assert scores["old"]["after"]["loss"] > scores["old"]["before"]["loss"]
     lines = ended.err.splitlines()
-    table = lines[lines.index("scoring before and after") + 1 :][:6]
+    table = lines[lines.index("scoring the model before and after the fine-tuning") + 1 :][:6]
     assert table[0].split() == ["validation", "before", "after"]
     assert [line.split()[-1] for line in table[1:5]] == ["worse", "worse", "better", "better"]
     assert table[1].startswith("old: upper ")

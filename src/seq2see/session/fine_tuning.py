@@ -24,8 +24,8 @@ from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
-"""Number of steps per epoch from which the batch size of a fine-tuning follows. It is at least `FEWEST_TOKENS` tokens,
-and at most the batch size of the original training: with one batch of all new pairs, the model would learn slowly.
+"""Number of steps per epoch that the batch size of a fine-tuning is chosen for: with one batch of all new pairs, the
+model would learn slowly. A batch has at least `FEWEST_TOKENS` tokens, and at most as many as in the original training.
 """
 FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
@@ -38,7 +38,7 @@ its tokens nor the shapes of its weights.
 
 Scores = dict[str, float]
 Change = dict[str, Scores]
-"""Scores by metric, under the keys `before` and `after` the fine-tuning."""
+"""Scores on one validation set, by metric, under the keys `before` and `after` (the fine-tuning)."""
 
 
 def check_places(from_run: Path, folder: Path) -> None:
@@ -75,7 +75,7 @@ def open_base(request: Request) -> Base:
 
 
 def choose_settings(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
-    """Choose the settings of a fine-tuning: the user's, else some for the number of new pairs, else those of `base`.
+    """Choose the settings of a fine-tuning: the user's, else those that `suggest` returns, else those of `base`.
 
     Report if the new pairs have other languages or unknown tokens.
     """
@@ -104,7 +104,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
         )
     for side, has, new in zip(("source", "target"), base.languages, corpus.train.languages, strict=True):
         if has and new and has != new and not base.tags:
-            say(f"the {side} of {base.folder} is '{has}', that of {corpus.name} is '{new}'")
+            say(f"the {side} language of {base.folder} is '{has}', that of {corpus.name} is '{new}'")
     looked_at = survey.sample[:: max(1, len(survey.sample) // 1000)]
     tokens = 0
     for side, cut in (("source", base.bundle.tokenizers.source), ("target", base.bundle.tokenizers.target)):
@@ -126,6 +126,8 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
 def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
     """Store in `folder` what is needed to measure forgetting at the end: the initial weights, and the validation set of
     `base`, if it has one.
+
+    Return `prepared` with this validation set, and with `fine_tuning` and the languages of `base` in its facts.
     """
     say = reporter(request)
     if base.met:
@@ -195,12 +197,12 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
 
 
 def reasons(base: Base, pairs: int) -> dict[str, str]:
-    """Return the reasons for the settings, keyed by the rows of the table that `train` prints."""
+    """Return the reasons for the settings of a fine-tuning on `pairs` pairs, keyed by the rows of `suggest.ROWS`."""
     kept = dict.fromkeys(("source", "target", "model", "dropout"), f"as in {base.name}")
     return kept | {
         "batch": f"{STEPS_AN_EPOCH} steps per epoch, of {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,} tokens",
         "stopping": "validated ten times during the training",
-        "learning rate": f"1/{SLOWER} of that of {base.name}, to forget less",
+        "learning rate": f"1/{SLOWER} of that of the original training, to forget less",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
     }
 

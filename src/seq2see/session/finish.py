@@ -113,10 +113,10 @@ def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watc
 
 
 def not_finite(folder: Path, prepared: Prepared, found: NotFinite, corpus: Callable[[], Corpus]) -> RunError:
-    """Record in the manifest why loss or gradient stopped being finite; return the error to raise.
+    """Return the error to raise after a loss or gradient that was not finite, and store its text in the manifest.
 
     Args:
-        corpus: Function that opens the training pairs again, to find their lines.
+        corpus: Function that opens the training pairs again, to find the files and lines of the pairs in `found`.
     """
     why = assessment.not_finite(found, _find_lines(prepared, found.pairs, corpus), prepared.settings)
     storage.write_manifest(folder, prepared.facts | {"diagnosis": {"findings": [why]}})
@@ -137,7 +137,7 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
     sets = {"new": (prepared.valid, prepared.valid_pairs)}
     if prepared.old_valid is not None:
         sets = {"old": (prepared.old_valid, prepared.old_valid_pairs), **sets}
-    watch(Said("scoring before and after"))
+    watch(Said("scoring the model before and after the fine-tuning"))
     used = bundle.load(folder, device)
 
     def measured() -> dict[str, dict[str, float]]:

@@ -62,9 +62,9 @@ square.
 ENOUGH_TO_MEASURE = 20_000
 """Maximum number of pairs from which a temporary tokenizer is trained that only measures the lengths of texts."""
 MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
-"""Maximum number of training pairs whose lengths decide how long outputs may be; and the values up to which first
-`decoding.max_ratio` and then `decoding.max_extra` are raised. If that is not enough for nearly all targets, `max_ratio`
-is raised further.
+"""For the limit of output lengths (`_with_output_limit`): the maximum number of training pairs that are measured, and
+the upper bounds of `decoding.max_ratio` and `decoding.max_extra`. Where these bounds are too low for 99.9 % of the
+targets, `max_ratio` is raised beyond its bound.
 """
 
 
@@ -304,7 +304,7 @@ def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
 
 
 def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> Decides:
-    """Return a function that decides whether a training pair is held out for validation; none is if `given`."""
+    """Return a function that decides whether a training pair is held out for validation: none if the user gave some."""
     data, survey = chosen.settings.data, chosen.survey
     key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source
     wanted = 0 if given else data.validation_pairs
@@ -366,8 +366,8 @@ def _warn_about_characters(
     if _are_many(lost, len(valid_pairs)):
         say(
             f"warning: {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
-            "(letter case, spaces, unknown words or characters): exact counts them as wrong. Change them, or take "
-            "--metric loss"
+            "(letter case, spaces, unknown words or characters): the metric exact counts them as wrong. Change them, "
+            "or use --metric loss"
         )
 
 
@@ -375,8 +375,8 @@ def _with_output_limit(settings: Settings, train: Store, yours: set[str], is_fin
     """Return settings with a limit of output lengths: `max_ratio` times the length of the source, plus `max_extra`.
 
     The ratio lets outputs be twice as long as targets are on average. If that is too short for 99.9 % of the targets,
-    `max_extra` grows before `max_ratio` does: long sources need no higher limit. The limit of a fine-tuned model is not
-    lowered, and `decoding.max_ratio` set by the user (`yours`) stays, with `max_extra`.
+    `max_extra` grows before `max_ratio` does: long sources need no higher limit. The ratio of a fine-tuned model is not
+    lowered. If the user has set `decoding.max_ratio` (it is in `yours`), nothing is changed.
     """
     decoding = settings.decoding
     if "decoding.max_ratio" in yours:

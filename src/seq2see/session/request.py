@@ -59,7 +59,7 @@ class Began:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised after a signal has stopped a training and a checkpoint is saved; `signal` is its number."""
+    """Raised after a signal stopped a training and its checkpoint was saved; `signal` is the number of the signal."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
@@ -86,8 +86,8 @@ class Request:
     from_run: Path | None
     watch: Watch
     tune: float | None = None
-    """Minutes to spend on short trainings that compare other settings (`trials`); 0 for none; None if the corpus
-    decides.
+    """Minutes to spend on short trainings that compare other settings (`trials`); 0 for none. None for up to three
+    trials of other tokenizers, if the corpus suggests several, with no time limit.
     """
 
 

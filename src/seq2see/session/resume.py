@@ -28,7 +28,8 @@ FORMER_NAMES = {"rate": "learning rate"}
 def can_resume(request: Request) -> bool:
     """Return whether to resume the run in `request.folder`; False if a new one is to be made there.
 
-    Raise an error if the folder has contents but neither `--resume` nor `--force` is given, or if it is no run folder.
+    Raise an error if the folder has contents but neither `--resume` nor `--force` is given, if it is no run folder, or
+    if its `settings.toml` is missing on resume.
     """
     folder = request.folder
     if not folder.is_dir():

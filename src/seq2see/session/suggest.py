@@ -79,7 +79,7 @@ EXACT = (
 """Rules for tasks with one right output for each input, such as phonemes, inflected forms and molecules."""
 
 ALIGNED_PAIRS = 100
-"""Minimum number of pairs for the alignment loss, since an aligner learns little from fewer. `aligner.prepare` turns the
+"""Minimum number of pairs for the alignment loss: an aligner learns little from fewer. `aligner.prepare` turns the
 loss off for corpora whose tokens it cannot align, such as molecules, and questions with their answers.
 """
 
@@ -136,7 +136,7 @@ def suggest(
 
 
 def tokens_of(corpus: Survey, data: Mapping[str, Any]) -> float:
-    """Estimate the number of tokens of a corpus with the tokenizers of `data`, including the end token of each text."""
+    """Estimate the number of tokens of both sides of a corpus with the tokenizers of `data`, including end tokens."""
     sides = (corpus.source, data["source_tokenizer"]), (corpus.target, data["target_tokenizer"])
     return sum(corpus.pairs + _side_tokens(side, kind) for side, kind in sides)
 
@@ -151,7 +151,9 @@ def _side_tokens(side: Side, kind: str) -> float:
 
 
 def between(rules: tuple[Rule, ...], amount: float) -> Rule:
-    """Interpolate between two rules linearly in the logarithm of the amount; sizes are interpolated in logarithms, too.
+    """Interpolate between the two rules around an amount, by its logarithm; outside of the rules, the nearest applies.
+
+    Width, learning rate, `batch` and `trained` are interpolated by their logarithms, too.
 
     >>> between(SENTENCES, 187_000).width
     256.0
@@ -189,7 +191,7 @@ def _model(rule: Rule) -> dict[str, Any]:
 
 
 def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
-    """Return the training settings: about thirty validations; eight without improvement end the training.
+    """Return the training settings: about thirty validations; eight in a row without improvement end the training.
 
     Args:
         steps: The number of updates; None for that of the rule.
@@ -210,7 +212,7 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
 
 
 REPLACED_RATE = 2
-"""Factor by which the suggested learning rate is higher for RNNs and convolutional models; see docs/log.md."""
+"""Factor by which the suggested learning rate is higher for an RNN or convolutional model than for a Transformer."""
 
 
 # Tokenizers
@@ -237,7 +239,7 @@ class TokenChoice:
 
     @property
     def language(self) -> bool:
-        """Return whether both sides are sentences of a language, in subwords."""
+        """Return whether both sides get subwords, because they are taken for sentences of a natural language."""
         return {self.settings["source_tokenizer"], self.settings["target_tokenizer"]} == {"unigram"}
 
     @property
@@ -263,7 +265,7 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
 
 
 def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
-    """Return settings for tokenizers of these kinds."""
+    """Return an overlay for `data` with tokenizers of these kinds; `common` is what `in_common` returns."""
     each = _words_for_each(kinds)
     shared = kinds[0] == kinds[1] and common > SAME_LANGUAGE and kinds[0] == "unigram"
     sizes = [_vocabulary(text.side, kind, each) + text.tags for text, kind in zip(texts, kinds, strict=True)]
@@ -283,16 +285,15 @@ def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -
 
 
 def _words_for_each(kinds: tuple[str, str]) -> int:
-    """Return the number of words of the corpus for each subword of the vocabulary, from which its size is derived."""
+    """Return how many words of the corpus there should be for each subword of the vocabulary (see `_vocabulary`)."""
     return 50 if kinds == ("unigram", "unigram") else 100
 
 
 def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
-    """Return a vocabulary size: about one subword per 50 or 100 words of text, rounded to 1,000, 2,000, ... 32,000.
+    """Return a vocabulary size: one subword per `words_for_each` words, rounded up to 1,000, 2,000, 4,000, ... 32,000.
 
-    The vocabulary has at least two subwords for each letter besides the 256 bytes, since letters without a token are
-    spelled in bytes. Only the first 2,000 letters count, except for vocabularies of characters. Every symbol
-    of a closed set has a token.
+    It is larger if it has no room for the 256 bytes and two subwords for each distinct character, of which at most
+    2,000 count unless the kind is "characters"; or, for the kind "symbols", for every distinct word.
     """
     size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
     letters = len(side.alphabet) if kind == "characters" else min(len(side.alphabet), 2000)
@@ -309,7 +310,7 @@ def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, com
     )
     found = {
         "source": _why_tokens(kinds[0], larger, each),
-        "target": f"the sides share {100 * common:.0f} % of their text"
+        "target": f"the character bigrams of the sides overlap by {100 * common:.0f} %"
         if shared
         else _why_tokens(kinds[1], target, each),
     }
@@ -435,7 +436,7 @@ def choices(
     vocabularies: tuple[int, int],
     machine: str,
 ) -> list[Choice]:
-    """Return the rows that have a value of the table that `train` prints.
+    """Return the rows of the table that `train` prints, without those that have no value.
 
     Args:
         reasons: The reason for each row, where the user has not chosen.

@@ -145,7 +145,7 @@ class Survey:
         return max((len(side.encode()) for pair in self.sample for side in (pair.source, pair.target)), default=0)
 
     def texts(self) -> tuple["Text", "Text"]:
-        """Return the kind of text of source and target, judged by up to `LINES` random pairs of the sample.
+        """Return a description of source and of target, made from up to `LINES` random pairs of the sample.
 
         Of equal pairs only one counts, because repetition adds no evidence.
         """
@@ -156,9 +156,9 @@ class Survey:
         return source, _text_of(self.target, self.pairs, [target for _, target in pairs], dice)
 
     def only(self, kept: list[Pair]) -> "Survey":
-        """Return the survey of the corpus without pairs like those of the sample that are not in `kept`.
+        """Return an estimated survey of the part of the corpus that `kept`, a part of the sample, stands for.
 
-        Its counts are estimates, scaled from `kept` to the whole corpus.
+        Its counts are those of `kept`, scaled up by the size of the corpus relative to the sample.
         """
         pairs = round(self.pairs * len(kept) / len(self.sample))
         found = Survey(pairs, self.left_out + self.pairs - pairs, sample=kept)
@@ -208,7 +208,7 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
 
     Args:
         valid_pairs: Validation pairs that were not held out from the corpus; empty if there are none.
-        given: The object that they were read from.
+        given: The same pairs as they were opened. If that was from files, the advice names the first file.
     """
     from seq2see.doctor.examination import Examination, short
 
@@ -248,7 +248,7 @@ which a tokenizer of characters or of Korean letters is preferred.
 
 @dataclass(frozen=True)
 class Text:
-    """The kind of text of one side of a corpus, without tags in it: its counts, some lines, and suitable tokenizers."""
+    """Description of the texts of one side without their tags: counts, random lines, and suitable tokenizers."""
 
     side: Side
     lines: list[str]
@@ -261,7 +261,7 @@ class Text:
 
 
 def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> Text:
-    """Return the kind of text of one side, given its counts, the number of pairs of the corpus, and random lines."""
+    """Return the description of one side, given its counts, the number of pairs of the corpus, and random lines."""
     where: TagPlace = where_tags_are(lines) if side.words > 1.9 * pairs else "none"
     count = 0
     if where != "none":

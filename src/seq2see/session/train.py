@@ -71,10 +71,10 @@ def train(
         settings: Settings as a tree, over the file: `{"training": {"max_steps": 500}}`.
         resume: Resume from the newest checkpoint in `out`; where there is no run yet, begin one.
         force: Delete an earlier run in `out`.
-        from_run: Fine-tune the model of this run folder: its tokenizers, model and tags are kept, and `fine_tuning` in
-            the manifest says what it forgot.
-        tune: Minutes to spend on short trainings that compare other settings (`trials`); 0 for none. If not given, the
-            corpus decides.
+        from_run: Fine-tune the model of this run folder: its tokenizers, architecture and tags are kept; `fine_tuning`
+            in the new manifest has the scores before and after.
+        tune: Minutes to spend on short trainings that compare other settings (`trials`); 0 for none. If not given, up
+            to three trials of other tokenizers, if the corpus suggests several, with no time limit.
         watch: Function that is called with each event. If not given, a notebook shows a progress bar.
         reading: `format` of the files; `source_column` and `target_column` of CSV and TSV by name or by number from 1,
             or the keys in JSONL; `source_language` and `target_language`, where the files do not say them, or to

@@ -2,10 +2,11 @@
 
 The suggested settings (the default) train in the run folder itself, the others (the challengers) in `RUN/trials/NAME`,
 each a run folder of its own. All are trained up to the same step, of the same learning rate schedule, and ranked by the
-validation loss of a sentence, which does not depend on how it is split into tokens. If there are few pairs, the best
-challenger and the default are then trained to the end and compared once more. Budgets are counted in steps, so that the
-same corpus leads to the same trials on every machine. No step is trained twice, since the winner continues from its own
-checkpoint, and an interrupted trial resumes like any other training.
+validation loss of a sentence, which does not depend on how it is split into tokens. If there are few pairs, or the user
+set the minutes for trials, the best challenger and the default are then trained to the end and compared once more,
+unless the default is significantly better already. Budgets are counted in steps, so that the same corpus leads to the
+same trials on every machine. No step is trained twice, since the winner continues from its own checkpoint, and an
+interrupted trial resumes like any other training.
 """
 
 import json
@@ -35,8 +36,9 @@ from seq2see.training.journal import Journal
 
 FOLDER, PLAN = "trials", "plan.json"
 FEW_PAIRS = 20_000
-"""Number of training pairs below which the best challenger, after the comparison at `EARLY`, is trained to the end, so
-that trials may double the training time. A challenger is a candidate other than the suggested settings.
+"""Number of training pairs below which the best challenger is trained to the end after the comparison at `EARLY`, so
+that trials may double the training time. With more pairs, this is done only if the user set the minutes for trials. A
+challenger is a candidate other than the suggested settings.
 """
 EARLY, EARLY_OF_MANY = 0.25, 0.1
 """Share of all steps after which candidates are compared: the first with fewer than `FEW_PAIRS` pairs or if the user
@@ -171,7 +173,7 @@ class Standing:
     tokenizer.
     """
     cost: float
-    """Number of tokens trained on times number of parameters, which is doubled with R-Drop."""
+    """Number of tokens trained on (counted twice with R-Drop) times number of parameters."""
     seconds: float
     warning: str | None = None
     """What could not be recorded during the training, for the user; None if nothing failed."""
@@ -230,7 +232,7 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
                         storage.remove(folder / path.name)
                     path.rename(folder / path.name)
         rows = [name for name, keys in suggest.ROWS.items() if {*plan["challengers"].get(winner, [])} & {*keys}]
-        tried = f"the best of {len(plan['challengers']) + 1} in trials"
+        tried = f"the best of {len(plan['challengers']) + 1} settings in trials"
         prepared = replace(prepared, reasons=prepared.reasons | dict.fromkeys(rows, tried))
     storage.write_manifest(folder, facts)
     reasons, yours = prepared.reasons, prepared.yours
@@ -274,7 +276,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
     most = len(names) * early + (2 if plan["to_the_end"] else 1) * (steps - early)
 
     def forecast(seconds: float) -> None:
-        """Say how long all of it takes, given the duration of a step; at most, since trainings may stop early."""
+        """Report the maximum duration of all trials and the training, given the mean seconds per step."""
         long = finish.in_words(seconds * most)
         watch(Said(f"trials and training: at most {long} for {most:,} steps on this CPU; --tune 0 makes no trials"))
 
