@@ -68,7 +68,7 @@ class PairGroup:
     """Pairs of similar lengths as padded arrays, without their end tokens."""
 
     members: Int64s
-    """Positions of these pairs in the indices that `groups` was given."""
+    """Positions of these pairs in the argument `indices` of `groups`."""
     source_BS: Int64s
     target_BT: Int64s
 
@@ -97,7 +97,7 @@ def groups(store: Store, indices: Int64s) -> Iterator[PairGroup]:
 
 
 def _rectangle(tokens_N: Int64s, offsets: Int64s) -> Int64s:
-    """Return packed sequences as padded rows, without the last token of each."""
+    """Return packed sequences as padded rows, without the last token of each, which is END."""
     lengths_B = np.diff(offsets) - 1
     keep_BL = np.arange(lengths_B.max()) < lengths_B[:, None]
     rows_BL = np.full(keep_BL.shape, special.PAD, np.int64)
@@ -133,8 +133,8 @@ class Aligner:
         ]
 
     def cells(self, group: PairGroup) -> Int64s:
-        """Return BTS: the index of each pair of tokens in `keys`; larger indices are for unseen pairs, and for
-        padding.
+        """Return BTS: the index in `keys` of each (source token, target token); `len(keys)` if it is not there, and
+        `len(keys) + 1` for padding.
         """
         wanted_BTS = group.keys_BTS
         found_BTS = np.minimum(np.searchsorted(self.keys, wanted_BTS), len(self.keys) - 1)
@@ -142,11 +142,12 @@ class Aligner:
         return np.where(self.keys[found_BTS] == wanted_BTS, found_BTS, unseen_BTS).astype(np.int32)
 
     def posteriors(self, group: PairGroup, cells_BTS: Int64s, ordered: bool) -> tuple[Floats, list[Counts]]:
-        """Return BTS, the product of each link's probabilities in both directions, and the expected jumps in each
-        direction.
+        """Return BTS, the product of each link's probabilities in both directions; and, if `ordered`, the expected
+        count of each jump (see `FURTHEST`) in each direction.
 
         Args:
-            ordered: Whether the source of a token depends on that of the token before it (not in IBM model 1).
+            ordered: Whether to use the hidden Markov models, in which the link of a token depends on that of the token
+                before it, instead of IBM model 1.
         """
         product_BTS: Floats = np.ones(cells_BTS.shape, np.float32)
         jumps: list[Counts] = []
@@ -168,7 +169,7 @@ class Aligner:
         return product_BTS, jumps
 
     def learn(self, known: list[tuple[PairGroup, Int64s]], ordered: bool) -> None:
-        """Make one iteration of expectation maximisation over groups, with the cells of each."""
+        """Make one iteration of expectation maximisation over groups of pairs, each given with its `cells`."""
         counts = np.zeros(len(self.keys) + 2)
         jumped = [np.zeros(2 * FURTHEST + 1) for _ in range(2)]
         for group, cells_BTS in known:
@@ -181,7 +182,7 @@ class Aligner:
             self._jumps = [((total + 1) / (total + 1).sum()).astype(np.float32) for total in jumped]
 
     def align(self, store: Store, indices: Int64s) -> NDArray[np.int64]:
-        """Return for each target token the position of its source token, or `NONE`, for all pairs end to end."""
+        """Return the position of the source token, or `NONE`, for each target token (END, too) of these pairs."""
         lengths = store.target_lengths(indices)
         starts = lengths.cumsum() - lengths
         places_N = np.full(lengths.sum(), NONE, np.int64)
@@ -195,7 +196,7 @@ class Aligner:
 
 
 def learn(store: Store) -> Aligner:
-    """Learn an aligner from the pairs of a store, or from an even sample of them if there are too many."""
+    """Learn an aligner from the pairs of a store, or from an even sample of them (`MOST_PAIRS`, `MOST_CELLS`)."""
     some = np.arange(0, len(store), 1 + len(store) // MOST_PAIRS)
     cells = np.minimum(store.source_lengths(some), LONGEST) * np.minimum(store.target_lengths(some), LONGEST)
     some = some[:: 1 + int(cells.sum()) // MOST_CELLS]
@@ -239,10 +240,11 @@ def write_links(aligner: Aligner, store: Store) -> float:
 def prepare(
     settings: Settings, train: Store, valid: Store, say: Callable[[str], None], yours: Collection[str]
 ) -> Settings:
-    """Write the links that the alignment loss needs; return settings without this loss if it would not help.
+    """Write the links that the alignment loss needs, and return `settings`. If the aligner links less than a share of
+    `LEAST_LINKED` of the target tokens of the validation set, write none, and return settings without this loss.
 
     Args:
-        yours: The settings that the user has chosen; a weight of the loss among them is kept.
+        yours: Names of the settings that the user has set; if the weight is among them, it is kept anyway.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
     if architecture != "transformer":

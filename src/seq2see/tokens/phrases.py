@@ -14,10 +14,10 @@ MOST_CUTS: Final = 100
 
 
 def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
-    """Return the ids of a word or phrase as it is tokenised within a text: after a space and, if its script has no
-    spaces, also directly after another character.
+    """Return one or two lists of ids with which a word or phrase is tokenised within a text: that after a space and, if
+    its script has no spaces, that directly after another character.
 
-    If neither gives separate tokens, these are the ids of `form` alone.
+    If neither gives separate tokens, the ids of `form` alone are the only list.
     """
     anchor, anchor_ids = _anchor(tokenizer)
     texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
@@ -43,7 +43,7 @@ def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
 
 @lru_cache(8)
 def inside_words(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of the tokens that continue a word if they follow the letter `a`."""
+    """Return the ids of the tokens that continue a word; it is tested whether they do so after the letter `a`."""
     before = tokenizer.encode(["a"])[0]
     start = len(tokenizer.decode(before))
     if not start:
@@ -71,8 +71,8 @@ def word_starts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list
 def inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
     """Return the ids of the tokens that may be inflections of a token, and its own.
 
-    These are the same text with other Korean particles, or in other scripts with up to two more letters. The result is
-    empty for a single letter of a script with spaces, which does not identify a word.
+    These are the tokens that have the same stem and, in Korean, any particle or none; in other scripts, up to two more
+    letters. The result is empty for a single letter of a script with spaces, which does not identify a word.
     """
     stem = tokenizer.decode([token]).strip()
     if not stem or (len(stem) < 2 and words.needs_blanks(stem)):

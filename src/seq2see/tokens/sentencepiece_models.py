@@ -60,7 +60,7 @@ def learn(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str])
         kind: "unigram" or "bpe".
         vocabulary: Maximum number of tokens; it is raised if it is too small for special tokens, tags, bytes and the
             alphabet.
-        tags: Language tags, each of which is a token that no text can spell.
+        tags: Language tags. Each gets a token (a control symbol) that SentencePiece never makes from a text.
     """
     texts = [escape(text) for text in sample(texts) if text]
     if not texts:
@@ -130,7 +130,7 @@ def refuse_tables(model: bytes) -> None:
         if number in (NORMALIZER, DENORMALIZER) and any(
             each == TABLE and table for each, table in _fields(specification)
         ):
-            raise ValueError("not a SentencePiece model of ours: it normalises text by a table")
+            raise ValueError("not a SentencePiece model of seq2see: it normalises text by a table")
 
 
 def of_characters(characters: Sequence[str]) -> bytes:

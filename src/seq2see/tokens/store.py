@@ -403,7 +403,7 @@ def for_validation(
 
 
 def unreachable(pairs: Sequence[Pair], cut: Tokenizers) -> int:
-    """Return the number of pairs whose target and further references the target tokenizer cannot reproduce exactly."""
+    """Return the number of pairs of which the target tokenizer can exactly reproduce neither target nor references."""
     can_write = cut.target.can_write
     return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
 

@@ -40,8 +40,8 @@ would ignore its tags.
 """
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
 FEW_TEXTS: Final = 16
-"""Maximum number of texts that SentencePiece encodes in one call each, which takes about 2 us for a short one. A call
-with a list of texts starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
+"""Maximum number of texts for which SentencePiece is called once per text, about 2 us for a short one. A call with a
+list of texts starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
 
 
 def normalize(text: str, how: Normalization) -> str:
@@ -93,9 +93,9 @@ class Subwords(BaseTokenizer):
         sentencepiece_models.refuse_tables(model)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if not model or [self._processor.id_to_piece(id) for id in range(special.COUNT)] != list(special.SPELLINGS):
-            raise ValueError("not a SentencePiece model of ours: the special tokens have other ids")
+            raise ValueError("not a SentencePiece model of seq2see: the special tokens have other ids")
         if any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
-            raise ValueError("not a SentencePiece model of ours: it has no token for a language tag")
+            raise ValueError("not a SentencePiece model of seq2see: it has no token for a language tag")
         self.spellings(), self._processor.decode([special.UNKNOWN])  # a ValueError where one is not UTF-8
 
     @classmethod

@@ -23,7 +23,9 @@ class NotFinite(Exception):  # noqa: N818
     slowed: int
     """Number of times that training returned to a checkpoint before, each time with half the learning rate."""
     place: str
-    """Where numbers were first not finite: the name of a layer, `the loss itself`, or `the gradient of` a weight."""
+    """Where numbers were first not finite: the name of a layer, `the loss itself` or `the gradient of` a weight; or a
+    text that says that only the sum over all forward and backward passes is not finite.
+    """
     pairs: list[int]
     """Indices in the store of up to three pairs, each of which alone causes the failure; empty if no single
     pair does.
@@ -33,7 +35,7 @@ class NotFinite(Exception):  # noqa: N818
 
 
 def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
-    """Return where numbers are first not finite (see `place`), and up to three pairs, each of which alone causes that.
+    """Return `NotFinite.place`, and up to three pairs, each of which alone makes numbers not finite.
 
     Args:
         pieces: The indices of the pairs of a batch, in micro-batches, since the batch may not fit into memory at once.

@@ -27,9 +27,9 @@ from seq2see.tokens.batches import Batch, twice_over
 from seq2see.training.loss import teacher_forced
 
 FEWEST_ROWS = 256
-"""The number of rows (tokens) of each side of a captured batch is a multiple of this, or of a larger power of two.
-Computing so few rows takes no longer than launching the kernels: padding them costs nothing, and fewer shapes are
-captured.
+"""The number of rows (tokens) of each side of a captured batch is a multiple of this or, in large batches, of a larger
+power of two. Computing so few rows takes no longer than launching the kernels: padding them costs nothing, and fewer
+shapes are captured.
 """
 
 

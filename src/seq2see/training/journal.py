@@ -26,8 +26,8 @@ class Journal:
     def _open(self, step: int, pause: bool = False) -> None:
         """Open the log, and delete the rows after the checkpoint of `step`.
 
-        These are the rows of later steps and, of the same step, all but the losses and, unless `pause`, the validation
-        of the model: the validation of an average, for example, belongs to an end of the training.
+        These are all rows of later steps. Of this step itself, only the losses and, unless `pause`, the validation of
+        the model are kept: the validation of an average, for example, belongs to an end of the training.
         """
         from torch.utils.tensorboard import SummaryWriter
 

@@ -404,7 +404,7 @@ def loss_of(
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
     """Return whether matrix multiplications use bfloat16: on a GPU, if set, or by "auto" if the hardware supports it.
 
-    Emulated bfloat16 is slower than float32. So it is on a CPU, where it even crashes some virtual machines.
+    Emulated bfloat16 is slower than float32, and so is bfloat16 on a CPU, where it even crashes some virtual machines.
     """
     if device.type != "cuda" or settings.precision == "float32":
         return False
