@@ -28,11 +28,11 @@ REASONS = {
     "attention, forward": "tiles of 32 or 64 rows, while sentences have about 25",
     "residual, dropout and norm": "bandwidth: the rows of each sublayer are read and written once",
     "bias and column sums": "PyTorch's sum over rows for the gradients of biases",
-    "other elementwise": "sums of gradients: of branches, and of each pass into `grad`",
+    "other elementwise": "sums of gradients: of branches, and of each micro-batch into `grad`",
     "gradient of the loss": "bandwidth: all scores over the vocabulary are read twice and written once",
-    "GPU idle (step less all kernels)": "between kernels, and between the passes of a step",
-    "split-K sums of them": "of products whose long side is shared among programs",
-    "activation": "ReLU and its gradient, not fused with the products",
+    "GPU idle (step less all kernels)": "between kernels, and between the micro-batches of a step",
+    "split-K sums of them": "of matrix multiplications whose inner dimension is split among thread blocks",
+    "activation": "ReLU and its gradient, not fused with the matrix multiplications",
     "casts and copies": "weights to bfloat16, gradients back to float32",
     "optimizer": "bandwidth: weights, gradients and both moments",
 }
@@ -69,7 +69,7 @@ def _account(profile: dict[str, Any]) -> list[str]:
             "",
             f"{profile['gpu']}, torch {profile['torch']}, by `python -m bench.gpu_profile`: a step takes",
             f"{step:.1f} ms. Its FLOPs, those of attention included, take {floor:.1f} ms ({floor / step:.1%}) at",
-            f"{profile['tflops']:.0f} TFLOP/s; this is what the other {step - floor:.1f} ms are.",
+            f"{profile['tflops']:.0f} TFLOP/s; the table says what takes the other {step - floor:.1f} ms.",
             "",
             "| ms | above the lower bound | kernels | |",
             "|---|---|---|---|",
@@ -91,10 +91,10 @@ def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
         "Seconds from the command, by `python -m bench.gpu_first_minute`, until the settings are printed (before",
         "that, PyTorch is imported, the corpus is read, and tokenizers are trained and applied), until the first",
         "update is done, and until throughput reaches 90 % of its final median. First time: the folder of compiled",
-        "kernels is empty. Short pairs: 3,600 generated pairs of 3 to 20 words. A dash: the measurement was ended",
-        "before.",
+        'kernels is empty; second time: it is full. Versions are named by what changed, and "before" is the first.',
+        "Short pairs: 3,600 generated pairs of 3 to 20 words. A dash: the measurement ended before that.",
         "",
-        "| | | settings | first update | full speed | settings to full speed | finished model |",
+        "| | version | settings | first update | full speed | settings to full speed | finished model |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -110,7 +110,7 @@ def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
 def _tables(measured: list[dict[str, Any]]) -> list[str]:
     first = measured[0]
     lines = [
-        "Written by `python -m bench.gpu_page` from `python -m bench.gpu`: all candidates of a table take turns in",
+        "Written by `python -m bench.gpu_page` from `python -m bench.gpu`: all systems of a table take turns in",
         "one process; medians, with the slowest and the fastest round in brackets. Computed in bfloat16.",
         "",
         f"{first['gpu']}, torch {first['torch']}; measured ceilings: {first['tflops']:.0f} TFLOP/s (matrices of",
@@ -143,7 +143,7 @@ def _training(name: str, rows: dict[str, Any], run: dict[str, Any]) -> list[str]
         f"{run['tflops']:.0f} TFLOP/s that multiplying matrices reached in the same process. The warm-up is the time",
         "of the first rounds; for seq2see it is mostly Triton's compiler, whose output is cached for the next run.",
         "",
-        "| | thousand target tokens/s | seq2see is | share | warm-up |",
+        "| | thousand target tokens/s | seq2see relative to it | share | warm-up |",
         "|---|---|---|---|---|",
     ]
     for each, row in rows.items():
@@ -160,9 +160,10 @@ def _decoding(name: str, rows: list[dict[str, Any]], run: dict[str, Any]) -> lis
         f"## Decoding, {name}",
         "",
         "30 tokens in, 30 out, random weights, bfloat16, compared with Hugging Face's `generate`; output tokens/s.",
-        "Bandwidth: the bytes that a step must read (weights once, cached keys and values), divided by its time.",
+        "Bandwidth: the bytes that a step must read (weights once, cached keys and values), divided by the time of",
+        "the step; in brackets, the share of the measured ceiling.",
         "",
-        "| batch | beam | seq2see | Hugging Face | seq2see is | bandwidth, GB/s |",
+        "| batch | beam | seq2see | Hugging Face | seq2see relative to it | bandwidth of seq2see, GB/s |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -196,7 +197,7 @@ def _paper(trainings: dict[str, dict[str, Any]]) -> list[str]:
         "## What the paper's trainings would cost (estimate)",
         "",
         "Steps of 25,000 + 25,000 tokens; on eight GPUs, each computes an eighth of every step, and the gradients are",
-        f"summed in float32 at {LINK / 1e9:.0f} GB/s, after the backward pass, without overlap: the worse case.",
+        f"summed in float32 at {LINK / 1e9:.0f} GB/s after the backward pass, without overlap: a pessimistic estimate.",
         "",
         "| | steps | one GPU, hours | eight GPUs, hours | the paper, eight P100 |",
         "|---|---|---|---|---|",

@@ -45,7 +45,7 @@ CANDIDATES = [
     Candidate("1 thread", {"OMP_NUM_THREADS": "1"}),
     Candidate("2 threads, PyTorch's waiting", {"OMP_NUM_THREADS": "2", **PYTORCH_WAITS}),
     Candidate("2 threads, short waiting", {"OMP_NUM_THREADS": "2"}),
-    Candidate("seq2see (as it comes)"),
+    Candidate("seq2see (default settings)"),
 ]
 EXPLORED = [
     Candidate(f"2 threads, {spins} spins", {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": str(spins)})
@@ -235,11 +235,11 @@ def page(found: dict[str, dict[str, list[float]]], bits: dict[int, str], options
         "# Training beside other programs",
         "",
         f"Written by `python -m bench.neighbour`, {datetime.date.today()}: {processor()}, two of {os.cpu_count()}",
-        f"cores, Python {platform.python_version()}, PyTorch {torch.__version__}. Updates in a second, medians of",
+        f"cores, Python {platform.python_version()}, PyTorch {torch.__version__}. Updates per second, medians of",
         f"{options.rounds} interleaved rounds of {options.seconds:g} s, with the smallest and the largest.",
-        f"{layers} + {layers} layers, d_model {d_model}, 1,024 tokens in an update. Each turn begins {SETTLE:g} s",
-        "before it is measured: by then the neighbour is there, or has gone. The last line compares seq2see as it",
-        "comes with the best fixed number of threads.",
+        f"{layers} + {layers} layers, d_model {d_model}, 1,024 tokens in an update. The other program starts or ends",
+        f"{SETTLE:g} s before a measurement begins. The last row is the throughput of seq2see with its default",
+        "settings, divided by that of the best fixed number of threads.",
         "",
         f"| | {' | '.join(SITUATIONS[each] for each in situations)} |",
         f"|---|{'---|' * len(situations)}",

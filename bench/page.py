@@ -28,9 +28,9 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `python -m bench`, whole or in parts (`--only`, `--sizes`): the candidates of a table in one run,",
-        "each in a process of its own, in rounds that go through all of them; medians, smallest and largest round in",
-        "brackets. Compare within a table only.",
+        "Written by `python -m bench`, whole or in parts (`--only`, `--sizes`). All systems of a table are measured",
+        "in one run, each in its own process, in rounds that go through all of them: medians, with the slowest and",
+        "the fastest round in brackets. Numbers of different tables cannot be compared.",
         "",
         f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
         f"{_versions(peers)}.",
@@ -59,14 +59,14 @@ def _training(size: str, found: dict[str, Any]) -> list[str]:
         "",
         f"{shape.layers} + {shape.layers} layers, d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, "
         f"{shape.vocabulary:,} tokens; float32, the same batches of {work.BATCH_TOKENS:,} tokens (source and target) "
-        "of similar length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (ours: Adam, gradient "
-        'norm). "As its Trainer": fused AdamW and the same pairs in random batches, as Seq2SeqTrainer does unless '
-        'told otherwise. "Tuned": fused AdamW, and the C library told to keep freed memory. nn.Transformer and JoeyNMT '
-        "drop attention weights and inner activations, too (nn.Transformer not when tuned). Share of ceiling: 6 x "
-        "weights x target tokens operations (attention and padding not counted), relative to "
+        "with sentences of similar length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (seq2see: "
+        'Adam, and the gradient norm). "As its Trainer": fused AdamW and the same pairs in random batches, as '
+        'Seq2SeqTrainer does unless told otherwise. "Tuned": fused AdamW, and `malloc` set to keep freed memory. '
+        "nn.Transformer (unless tuned) and JoeyNMT also apply dropout to attention weights and feed-forward "
+        "activations. Share of ceiling: 6 x weights x target tokens operations per second (attention and padding not counted), relative to "
         f"{found['gflops']:.0f} GFLOP/s, the speed of matrix multiplication measured between the turns.",
         "",
-        "| | target tokens/s | we are | share of ceiling | peak memory |",
+        "| | target tokens/s | seq2see relative to it | share of ceiling | peak memory |",
         "|---|---|---|---|---|",
     ]
     for row in found["rows"]:
@@ -84,9 +84,9 @@ def _decoding(size: str, found: list[dict[str, Any]]) -> list[str]:
     lines = [
         f"## Decoding, {size}: 25 tokens in, 25 out",
         "",
-        "Random weights, the same for all; the end is forbidden. Output tokens/s.",
+        "Random weights, the same for all systems; the end token is forbidden. Output tokens/s.",
         "",
-        "| batch | beam | | tokens/s | times Hugging Face | same output as ours in float32 |",
+        "| batch | beam | | tokens/s | relative to Hugging Face | same output as seq2see in float32 |",
         "|---|---|---|---|---|---|",
     ]
     for table in found:
@@ -105,10 +105,11 @@ def _mixed(size: str, rows: list[dict[str, Any]]) -> list[str]:
     lines = [
         f"## Decoding, {size}: sentences of mixed length to their natural end",
         "",
-        "2 to 100 tokens, beam 5, weights made by hand that copy the source, the same for all. Hugging Face: batches",
-        "of 32 as they come; tuned: sorted by length, and ended when five hypotheses are finished (early_stopping).",
+        "2 to 100 tokens, beam 5; all systems have the same handmade weights, which copy the source. Hugging Face:",
+        "batches of 32 sentences in the given order; tuned: sorted by length, with `early_stopping` (a search ends",
+        "when five hypotheses are finished).",
         "",
-        "| | tokens/s | times Hugging Face at its best | right |",
+        "| | tokens/s | relative to the fastest Hugging Face | right |",
         "|---|---|---|---|",
     ]
     for row in rows:
@@ -121,9 +122,9 @@ def _translate(size: str, found: dict[str, Any]) -> list[str]:
     lines = [
         f"## `seq2see translate`, {size}: {found['lines']:,} lines of mixed length",
         "",
-        "The default engine (CTranslate2, int8), whole commands, start-up, reading, sorting, batching and writing",
-        "included, beam 5; beside CTranslate2 called by hand, at the fastest of six batch sizes, a worker of one",
-        "thread for each core. Every line of either output is right.",
+        "The whole command with the default engine (CTranslate2, int8) and beam 5, including start-up, reading,",
+        "sorting, batching and writing, and a script that calls CTranslate2 directly with the fastest of six batch",
+        "sizes and one worker thread for each core. Every line of both outputs is right.",
         "",
         "| | seconds |",
         "|---|---|",

@@ -318,16 +318,15 @@ def joined_scores(side: list[list[dict[str, Any]]], names: Sequence[str], data: 
 
 PAGE = """# Corpora of many kinds, without an option
 
-Written by `python -m bench.regimes page`. Each line is `seq2see train TRAIN --valid DEV` and nothing else, by release
-0.1.0 and by this version, several seeds side by side on one H200; the test set was translated once with beam 5 by each
-finished model. The verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean duration of a
-run beside fourteen others, and "trials" what they cost relative to the training. A corpus that is not listed was not
-run with both versions.
+Written by `python -m bench.regimes page`. Each row compares release 0.1.0 with this version. Both trained with `seq2see
+train TRAIN --valid DEV` and no other option, several seeds side by side on one H200; each finished model translated the
+test set once, with beam 5. The verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean
+duration of a run while up to fourteen others used the same GPU. "Trials" is the time of the
+[trials](explanation/choosing-settings.md#trials) relative to that of the training.
 
-Rows with fewer than five seeds were measured before the alignment loss was suggested for such tasks, and
-`sounds/eng_us` also before trainings of its size were made longer. Published figures by language for inflection
-(CoNLL-SIGMORPHON 2018) and old spelling (Bollmann 2019), and any for these molecules and this Japanese corpus, were
-looked for and not found.
+Rows with fewer than five seeds were measured before this version used the alignment loss for such tasks, and
+`sounds/eng_us` also before trainings of its size were made longer. No published figures were found for inflection
+(CoNLL-SIGMORPHON 2018) and old spelling (Bollmann 2019) by language, nor for these molecules and this Japanese corpus.
 
 {table}
 """

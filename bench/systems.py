@@ -182,21 +182,22 @@ def write_files(name: str, folder: Path) -> None:
 UNITS = {"exact": "exact match, %", "bleu": "BLEU"}
 PAGE = """# The systems that the Transformer replaced
 
-Written by `python -m bench.systems page`. All systems of a table have the same steps, batch, dropout and other
-regularisation, those that the corpus suggests for a Transformer, and as many parameters within a few percent; the
-learning rate of the others is twice the Transformer's ([log.md](log.md), "what suits the RNNs" and "the other
-systems"). The test set is translated once by each finished model, with beam 5. Scores are means over seeds, ± their
-standard deviation. "Seconds" is the mean duration of a training beside others on the same machine, which were not the
-same for all of them, so that only large differences mean something. "CPU seconds" are those that all threads of a
-training used, from reading the corpus to the report; other programs hardly change them.
+Written by `python -m bench.systems page`. All systems of a table are trained with the same steps, batch size, dropout
+and other regularisation, namely those that the corpus suggests for a Transformer, and have the same number of
+parameters within a few percent. Only the learning rate differs: for the other systems it is twice the Transformer's
+([log.md](log.md), "what suits the RNNs" and "the other systems"). Each finished model translates the test set once,
+with beam 5. Scores are means over seeds, ± their standard deviation. "Seconds" is the mean duration of a training while
+other trainings used the same machine, not always as many, so that only large differences mean something. "CPU
+seconds", where given, are those of all threads of a training, from reading the corpus to the report; other programs
+hardly change them.
 
 {tables}
 ## Published figures
 
 No published figure was found for these corpora with these numbers of parameters and steps. The nearest:
 
-- Multi30k, German to English, the other direction of the table: a bidirectional LSTM with additive attention 38.45 and
-  an LSTM without attention 18.76 BLEU (github.com/maximus-21/Neural-Machine-Translation, greedy), a GRU with attention
+- Multi30k, German to English (the table has the other direction): a bidirectional LSTM with additive attention 38.45
+  and an LSTM without attention 18.76 BLEU (github.com/maximus-21/Neural-Machine-Translation, greedy), a GRU with attention
   on subwords 33.47 (huggingface.co/msarmi9/multi30k).
 - The papers themselves report WMT 2014, English to German: Luong et al. (2015) 18.1 BLEU with global attention and
   input feeding, Gehring et al. (2017) 25.16, the Transformer 27.3 (base). No model here is trained on that corpus.
@@ -222,6 +223,7 @@ def write_page(results: Sequence[Path], path: Path) -> None:
 def _table(group: tuple[str, ...], rows: list[Row]) -> str:
     """Return the table of one corpus, with its heading."""
     corpus, budget, machine = group
+    steps, _, changed = budget.partition(" steps")
     one = rows[0]
     timed = all("cpu_seconds" in row for row in rows)
     columns = ["system", UNITS[one["metric"]], "seeds", "parameters", "layers", "width", "seconds"]
@@ -229,7 +231,8 @@ def _table(group: tuple[str, ...], rows: list[Row]) -> str:
     lines = [
         f"## {corpus}, {machine}",
         "",
-        f"{budget} of {one['batch_tokens']:,} tokens, {one['test_pairs']:,} test pairs.",
+        f"{steps} steps of {one['batch_tokens']:,} tokens{f', `{changed.strip()}`' if changed else ''}, "
+        f"{one['test_pairs']:,} test pairs.",
         "",
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
