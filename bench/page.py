@@ -63,7 +63,8 @@ def _training(size: str, found: dict[str, Any]) -> list[str]:
         'Adam, and the gradient norm). "As its Trainer": fused AdamW and the same pairs in random batches, as '
         'Seq2SeqTrainer does unless told otherwise. "Tuned": fused AdamW, and `malloc` set to keep freed memory. '
         "nn.Transformer (unless tuned) and JoeyNMT also apply dropout to attention weights and feed-forward "
-        "activations. Share of ceiling: 6 x weights x target tokens operations per second (attention and padding not counted), relative to "
+        "activations. Share of ceiling: 6 x weights x target tokens operations per second (attention and padding not "
+        "counted), relative to "
         f"{found['gflops']:.0f} GFLOP/s, the speed of matrix multiplication measured between the turns.",
         "",
         "| | target tokens/s | seq2see relative to it | share of ceiling | peak memory |",

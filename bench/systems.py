@@ -197,8 +197,8 @@ hardly change them.
 No published figure was found for these corpora with these numbers of parameters and steps. The nearest:
 
 - Multi30k, German to English (the table has the other direction): a bidirectional LSTM with additive attention 38.45
-  and an LSTM without attention 18.76 BLEU (github.com/maximus-21/Neural-Machine-Translation, greedy), a GRU with attention
-  on subwords 33.47 (huggingface.co/msarmi9/multi30k).
+  and an LSTM without attention 18.76 BLEU (github.com/maximus-21/Neural-Machine-Translation, greedy), a GRU with
+  attention on subwords 33.47 (huggingface.co/msarmi9/multi30k).
 - The papers themselves report WMT 2014, English to German: Luong et al. (2015) 18.1 BLEU with global attention and
   input feeding, Gehring et al. (2017) 25.16, the Transformer 27.3 (base). No model here is trained on that corpus.
 """
