@@ -146,10 +146,9 @@ def table_of(rules: tuple[suggest.Rule, ...]) -> str:
     ]
     for rule in rules:
         steps = int(float(f"{rule.trained / rule.batch:.3g}"))
-        sizes = f"{rule.layers} | {rule.width} | {rule.dropout:g} | {rule.agreement:g} | {rule.weight_decay:g}"
-        rows.append(
-            f"| {rule.amount:,.0f} | {sizes} | {rule.alignment:g} | {rule.learning_rate:g} | {rule.batch:,} | {steps:,} |"
-        )
+        losses = f"{rule.dropout:g} | {rule.agreement:g} | {rule.weight_decay:g} | {rule.alignment:g}"
+        rate = f"{rule.learning_rate:g} | {rule.batch:,} | {steps:,}"
+        rows.append(f"| {rule.amount:,.0f} | {rule.layers} | {rule.width} | {losses} | {rate} |")
     return "\n".join([*rows, ""])
 
 

@@ -204,7 +204,7 @@ def test_what_the_hub_refuses_is_said_in_one_line(opus: StandIn, tmp_path: Path)
     with pytest.raises(RunError, match="more than the 100"):
         import_model("owner/model", tmp_path / "run", endpoint=opus.address)
     opus.files = {"model.safetensors": b"", "../config.json": b"{}", "a/config.json": b"{}"}
-    with pytest.raises(RunError, match="no config.json"):
+    with pytest.raises(RunError, match=r"no config\.json"):
         import_model("owner/model", tmp_path / "run", endpoint=opus.address)
     assert not (tmp_path / "run").exists()
 
