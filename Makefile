@@ -21,7 +21,7 @@ demo: setup
 		| sed 's/|/  ->  /'
 	$(BIN)/seq2see look runs/dates 'Donnerstag, 5. Mai 2044' -o runs/dates/look.html
 
-# The default suite, in a process for each core: at most 5 minutes on two cores. `make test TESTS=tests/unit/model`
+# The default suite, in one process more than there are cores: at most 5 minutes on two cores. `make test TESTS=tests/unit/model`
 # runs a part of it. `test-all` runs the slow tests too.
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal

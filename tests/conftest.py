@@ -41,10 +41,13 @@ TINY = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of processes for `-n auto`: one for each core, and no more than fit into 8 GiB."""
+    """Return the number of processes for `-n auto`: one more than there are cores, and no more than fit into 8 GiB.
+
+    Tests of servers and of several processes wait for a quarter of their time.
+    """
     from seq2see.machine import cores
 
-    return min(cores(), 8)
+    return min(cores() + 1, 8)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -224,6 +224,7 @@ def metrics(run: Path) -> list[dict[str, object]]:
     return [{key: value for key, value in row.items() if key not in ("seconds", "tokens_per_second")} for row in rows]
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_it_ends_like_one_that_was_not(cli, own: Path, tuned: Path) -> None:
     _, err = interrupted("train", new_pairs(), "--from", "upper", "--out", "new", *TUNE)
     command = err.rstrip("\n").split("\n")[-1].split()

@@ -80,7 +80,7 @@ def end(folder: Path, whole: Path) -> None:
     assert_same_end(folder / "run", whole)
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_while_something_is_saved(tmp_path: Path, whole: Path, kills: int) -> None:
     corpus(tmp_path / "pairs.tsv")
     dice = random.Random(kills)

@@ -141,7 +141,7 @@ def test_who_hangs_ends_all(tmp_path: Path, rank: int) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, long(signal.SIGSTOP)])
-@pytest.mark.parametrize("work", ["make_folder", "save"])
+@pytest.mark.parametrize("work", ["make_folder", long("save")])
 def test_the_first_lost_in_work_of_its_own(tmp_path: Path, work: str, how: int) -> None:
     """And the run goes on afterwards."""
     corpus(tmp_path)

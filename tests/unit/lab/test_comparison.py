@@ -48,6 +48,7 @@ def trials_of(pairs: str, folder: Path, seed: int = 1) -> list[Trial]:
     return [tiny(trial) for trial in made]
 
 
+@pytest.mark.slow
 def test_the_comparison_trains_whole_runs_and_keeps_them(tmp_path):
     claim, sizes = catalogue.find("comparison"), []
     for trial in trials_of(a_file(tmp_path / "upper.tsv", UPPER[:60]), tmp_path / "runs"):
