@@ -85,10 +85,11 @@ def challengers(
     own = {key for key in yours if key.split(".")[0] != "decoding" and key.split(".")[1] not in UNRELATED}
     if minutes == 0 or (own and minutes is None) or settings.model.architecture != "transformer":
         return []
-    found = [
-        Challenger(f"tokenizers-{number}", {"data": data, "model": {"tie": "all" if data["shared"] else "decoder"}})
-        for number, data in enumerate(tokenizers[1:], 2)
-    ]
+    found = []
+    for data in tokenizers[1:]:
+        kinds = dict.fromkeys((data["source_tokenizer"], data["target_tokenizer"]))  # one if both sides have the same
+        overlay = {"data": data, "model": {"tie": "all" if data["shared"] else "decoder"}}
+        found.append(Challenger("-to-".join(kinds), overlay))
     if minutes is not None:
         found += _more(settings)
     changed = [(each, _changed(settings, each.overlay)) for each in found]

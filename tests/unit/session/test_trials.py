@@ -40,20 +40,20 @@ def train(files: dict[str, str], out: Path, **more: Any) -> seq2see.Run:
 
 def test_who_takes_part() -> None:
     settings = config.resolve({"data": {"shared": False}, "model": {"tie": "decoder"}})
-    own = {"source_tokenizer": "unigram", "shared": False}
-    other = {"source_tokenizer": "characters", "shared": False}
+    own = {"source_tokenizer": "unigram", "target_tokenizer": "unigram", "shared": False}
+    other = own | {"source_tokenizer": "characters"}
 
     def names(yours: set[str], minutes: float | None) -> list[str]:
         return [each.name for each in trials.challengers([own, other], settings, yours, minutes)]
 
-    assert names(set(), None) == ["tokenizers-2"]
-    assert names({"training.seed", "decoding.beam"}, None) == ["tokenizers-2"]
+    assert names(set(), None) == ["characters-to-unigram"]
+    assert names({"training.seed", "decoding.beam"}, None) == ["characters-to-unigram"]
     assert names(set(), 0) == []
     assert names({"model.dropout"}, None) == []
     assert names({"training.max_minutes"}, None) == [], "each candidate would take as long"
     assert "more-dropout" in names(set(), 10)
     assert "more-dropout" not in names({"model.dropout"}, 10)
-    assert "tokenizers-2" not in names({"data.source_tokenizer"}, 10)
+    assert "characters-to-unigram" not in names({"data.source_tokenizer"}, 10)
 
 
 def test_trials_cost_no_more_than_the_guide_says() -> None:
