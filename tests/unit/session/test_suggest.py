@@ -15,7 +15,7 @@ from seq2see.config import Settings
 from seq2see.model.build import count_parameters
 from seq2see.session import suggest, survey
 from seq2see.session.survey import Side, Survey, survey_corpus
-from seq2see.text import dates
+from seq2see.text import corpora, dates
 from seq2see.text.pair import Pair
 from seq2see.tokens import tokenizers
 
@@ -449,3 +449,10 @@ def test_one_head_learns_to_align_from_a_hundred_pairs_on() -> None:
     assert weight(pairs[:99]) == 0
     assert weight(pairs, architecture="rnn") == 0
     assert weight([(word(), word()) for _ in range(100)]) > 0
+
+
+@pytest.mark.parametrize("name", corpora.BUILT_IN)
+def test_built_in_corpora_are_trained_without_the_alignment_loss(name: str) -> None:
+    """Their settings were tuned, and the attention that documentation and tests show was measured, without it."""
+    found = suggest.suggest(look([(word(), word()) for _ in range(100)]), known=corpora.BUILT_IN[name])
+    assert found.settings["training"]["alignment_weight"] == 0
