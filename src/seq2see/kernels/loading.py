@@ -180,9 +180,13 @@ def _compile(calls: list[tuple[Any, ...]], device: int, loads: bool) -> None:
     except ImportError:  # an older Triton: each is compiled when it is first called
         pass
     except Exception as problem:  # compilers fail in many ways; the first call of the kernel will tell
-        if not threading.main_thread().is_alive():  # the program ends, and threads can begin nothing new
-            return
-        warnings.warn(f"kernels could not be compiled ahead: {problem}", stacklevel=3)
+        warn_unless_ending(problem)
+
+
+def warn_unless_ending(problem: Exception) -> None:
+    """Warn that kernels could not be compiled ahead; not if the program is ending, when threads can start no others."""
+    if threading.main_thread().is_alive():
+        warnings.warn(f"kernels could not be compiled ahead: {problem}", stacklevel=4)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

@@ -7,7 +7,6 @@ CUDA graph.
 """
 
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 
@@ -158,7 +157,7 @@ def begin_compiling(make: Callable[[], Seq2Seq], settings: Training, bfloat16: b
                 model = make()
             _compile_kernels(model.to_empty(device=f"cuda:{device}"), settings, bfloat16)
         except Exception as problem:  # `compile_kernels` does the same again, and raises it
-            warnings.warn(f"kernels could not be compiled ahead: {problem}", stacklevel=1)
+            loading.warn_unless_ending(problem)
 
     thread = threading.Thread(target=work, name="kernels")
     thread.start()

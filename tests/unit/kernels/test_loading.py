@@ -40,6 +40,7 @@ def compiler(monkeypatch):
     for name in ("packed_attention", "rows"):
         monkeypatch.delitem(sys.modules, f"seq2see.kernels.{name}", raising=False)
     monkeypatch.setattr(loading, "HAS_TRITON", True)
+    monkeypatch.setattr(loading, "_in_background", set())  # it has addresses of kernels, which later ones may get
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())

@@ -112,3 +112,7 @@ def test_errors_beside_other_work_are_left_to_who_needs_the_kernels(monkeypatch:
 
     with pytest.warns(UserWarning, match="could not be compiled ahead"):
         begin_and_wait()
+
+    # After Ctrl-C, Python waits for the thread, which can start no others any more: nothing for the user to know.
+    monkeypatch.setattr(threading, "main_thread", lambda: threading.Thread())
+    begin_and_wait()
