@@ -207,7 +207,7 @@ No published figure was found for these corpora with these numbers of parameters
 def write_page(results: Sequence[Path], path: Path) -> None:
     """Write a table for each corpus, budget and machine among the results.
 
-    Tables of the present page stay if the results have none with the same heading.
+    Tables of the present page stay if the results have none with the same heading and budget.
     """
     rows = {key(row): row for row in read_rows(results)}  # the last of several with one key
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -215,8 +215,9 @@ def write_page(results: Sequence[Path], path: Path) -> None:
         groups.setdefault((row["corpus"], row["budget"], row["machine"] or row["device"]), []).append(row)
     page = path.read_text(encoding="utf-8") if path.exists() else ""
     sections = (f"## {each.rstrip()}\n" for each in page.split("\n## ")[1:])
-    tables = {each.splitlines()[0]: each for each in sections if not each.startswith("## Published")}
-    tables |= {table.splitlines()[0]: table for table in (_table(*each) for each in groups.items())}
+    present = [each for each in sections if not each.startswith("## Published")]
+    measured = [_table(*each) for each in groups.items()]
+    tables = {tuple(each.splitlines()[:3]): each for each in (*present, *measured)}  # by heading and budget
     path.write_text(PAGE.format(tables="\n".join(tables.values())), encoding="utf-8")
 
 
