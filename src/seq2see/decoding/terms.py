@@ -36,7 +36,7 @@ PLACES: Final = 2
 probability falls most when the term is left out of the source.
 """
 MOST_FORMS: Final = 4
-"""Maximum number of forms (allowed translations) of a missing term that are tried at each of these `PLACES`."""
+"""Maximum number of forms (allowed translations) of a missing term to try at each position (`PLACES`)."""
 CERTAIN: Final = 1.0
 """Fall of a word's log-probability, in nats, when a term is left out of the source, above which the word counts as the
 translation of the term.
@@ -356,7 +356,8 @@ class _Trial:
 
 
 def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) -> Iterator[_Trial]:
-    """Yield prefixes of the best output, cut where it depends most on a missing term, each with a form of it added.
+    """Yield prefixes of the best output, cut before the words that lose most probability without a missing term, each
+    with a form of the term added.
 
     Args:
         which: index of the term among those that are missing.
@@ -379,8 +380,8 @@ def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) 
 
 
 def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sentence], turn: int) -> None:
-    """Cut the best output of each sentence where it depends most on a missing term, append the form of the term that is
-    most probable there, continue the search, and keep the best output that contains more terms than before.
+    """Cut the best output of each sentence before words that lose much probability without a missing term (`_losses`),
+    append its most probable form there, continue the search, and keep the best output with more terms than before.
 
     If several terms of a sentence are missing, `turn` modulo their number chooses one.
     """

@@ -411,7 +411,7 @@ class _Painter:
         return right if item.blank_before or not place else left
 
     def _leaf(self, node: Element, at: int, start: int = 0, end: int = 0) -> str:
-        """Return the markup of an element with its content, of a single tag, or of a placeholder."""
+        """Return the markup of a node at `at`: an element around `start` to `end`, a tag or a placeholder."""
         if node.opening or node.closing:
             opening = self._read(node.opening) if node.opening else ""
             closing = self._read(node.closing) if node.closing else ""

@@ -29,7 +29,7 @@ from seq2see.text.words import Term
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
 MOST_FIELDS = 1000
-"""Maximum number of fields of a form that are read; a URL-encoded form with more is refused."""
+"""Maximum number of fields of a form; a form with more is refused."""
 Way = tuple[str, str | None]
 """Name of the run that translates a text, and the target language whose tag is put before the text; None if the run
 has no tags.
@@ -323,7 +323,9 @@ def parse_multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
     if boundary is None:
         raise ValueError("a multipart body without a boundary")
     form: dict[str, list[str]] = {}
-    _, *parts = body.split(b"--" + boundary[1].encode(), MOST_FIELDS)
+    _, *parts = body.split(b"--" + boundary[1].encode(), MOST_FIELDS + 2)  # the last part is behind the last boundary
+    if len(parts) > MOST_FIELDS + 1:
+        raise ValueError(f"more than {MOST_FIELDS:,} fields")
     for part in parts:
         head, _, content = part.partition(b"\r\n\r\n")
         if name := re.search(rb'name="([^"]*)"', head):

@@ -290,10 +290,10 @@ def calibrate(run: Run, prepared: Prepared) -> confidence.Calibration | None:
 def _trials_in_words(trials: Mapping[str, Any]) -> str:
     """Return the results of short trainings that compared settings (`trials`) as a text.
 
-    An example is `suggested won; validation loss of a sentence: suggested 3.212, wider 3.401`.
+    An example is `suggested won; mean validation loss per sentence: suggested 3.212, wider 3.401`.
     """
     losses = ", ".join(f"{name} {each['loss']:.3f}" for name, each in trials["candidates"].items())
-    return f"{trials['winner']} won; validation loss of a sentence: {losses}"
+    return f"{trials['winner']} won; mean validation loss per sentence: {losses}"
 
 
 def _time_spent(facts: dict[str, Any]) -> str:

@@ -311,7 +311,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
     why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
-    watch(Said(f"trials: {winner} ({why}); loss of a sentence: {_in_words(latest)}"))
+    watch(Said(f"trials: {winner} won ({why}); mean validation loss per sentence: {_in_words(latest)}"))
     return {"winner": winner, "result": result}
 
 
@@ -347,7 +347,8 @@ def _train_all(
             found |= {name: advance(name, place, until, forecast) for name, place in group.items()}
             forecast = None
         for name in group:
-            watch(Said(f"trials: {name}, step {found[name].step:,}: loss of a sentence {found[name].loss:.3f}"))
+            loss = f"mean validation loss per sentence {found[name].loss:.3f}"
+            watch(Said(f"trials: {name}, step {found[name].step:,}: {loss}"))
             if warning := found[name].warning:
                 watch(Said(warning))
     return found

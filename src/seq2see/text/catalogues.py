@@ -19,13 +19,11 @@ from seq2see.text.rows import LONGEST_LINE, Faults, Told, bounded_lines, lines, 
 
 EntryRow = tuple[int, list[str]]
 """An entry of a catalogue: the number of its first line (in a .mo file, of the entry), and [source, target]."""
+_BREAK = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
 
 
 def _one_line(text: str) -> str:
     return _BREAK.sub(" ", text)
-
-
-_BREAK = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
 
 
 # gettext
@@ -405,9 +403,10 @@ class XmlReader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._unseen = 0
         self._names.update((name, *attributes))  # the parser keeps each name for ever
-        if len(self._names) > MOST_NAMES or len(self.open) > DEEPEST:
-            many = len(self._names) > MOST_NAMES
-            self._refuse(f"more than {MOST_NAMES:,} names" if many else f"nested deeper than {DEEPEST} elements")
+        if len(self._names) > MOST_NAMES:
+            self._refuse(f"more than {MOST_NAMES:,} element and attribute names")
+        if len(self.open) > DEEPEST:
+            self._refuse(f"nested deeper than {DEEPEST} elements")
         name = name.rpartition(":")[2]
         if not self.open and name not in self._roots:
             raise DataError(f"{self.path}, line {self.line}: <{name}>, expected <{self._roots[0]}>")

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from starlette.testclient import TestClient
 
 from seq2see.serve import libretranslate
-from seq2see.serve.libretranslate import fitting_runs, language_name, parse_multipart
+from seq2see.serve.libretranslate import MOST_FIELDS, fitting_runs, language_name, parse_multipart
 from seq2see.serve.limits import RefusedError
 from shouting import Shouting, run
 
@@ -38,6 +38,14 @@ def test_a_form_as_browsers_send_it(fields):
     body = "".join(f"{part}\r\n" for part in parts) + "--x--\r\n"
     found = parse_multipart(body.encode(), "multipart/form-data; boundary=x")
     assert found == {name: [value] for name, value in fields.items()}
+
+
+def test_a_multipart_form_with_too_many_fields_is_refused() -> None:
+    part = '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\na\r\n'
+    full = parse_multipart((part * MOST_FIELDS + "--x--\r\n").encode(), "multipart/form-data; boundary=x")
+    assert full == {"q": ["a"] * MOST_FIELDS}
+    with pytest.raises(ValueError, match="more than 1,000 fields"):
+        parse_multipart((part * (MOST_FIELDS + 1) + "--x--\r\n").encode(), "multipart/form-data; boundary=x")
 
 
 @given(st.binary())

@@ -95,7 +95,7 @@ def test_trials_that_the_default_wins_leave_the_model_as_it_is(files: dict[str, 
     assert found["winner"] in found["candidates"]
     assert found["candidates"].keys() == {"suggested", "more-agreement", "more-decay"}
     assert found["relative_cost"] > 0
-    assert any(line.startswith("trials: ") and "loss of a sentence" in line for line in lines)
+    assert any(line.startswith("trials: ") and "loss per sentence" in line for line in lines)
     assert not (tried.folder / "trials").exists()
     assert "trials" in (tried.folder / "report.html").read_text(encoding="utf-8")
     if found["winner"] == DEFAULT:
@@ -189,7 +189,7 @@ def test_on_a_cpu_a_line_says_how_long_trials_take(
     )
     [line] = [line for line in lines if line.startswith("trials and training: at most")]
     assert "for 18 steps" in line  # three settings for 2 of 8 steps, and two of them to the end
-    assert lines.index(line) < next(place for place, line in enumerate(lines) if "loss of a sentence" in line)
+    assert lines.index(line) < next(place for place, line in enumerate(lines) if "loss per sentence" in line)
 
 
 def test_losses_of_sentences_are_compared_and_reported_not_those_of_tokens(
@@ -205,7 +205,7 @@ def test_losses_of_sentences_are_compared_and_reported_not_those_of_tokens(
         tune=60,
         watch=lambda event: lines.append(event.line if isinstance(event, Said) else ""),
     )
-    [said] = [line for line in lines if "; loss of a sentence: " in line]
+    [said] = [line for line in lines if "; mean validation loss per sentence: " in line]
     for name, row in run.manifest["trials"]["candidates"].items():
         assert f"{name} {row['loss']:.3f} (step {row['step']})" in said
 
