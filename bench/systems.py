@@ -184,12 +184,13 @@ PAGE = """# The systems that the Transformer replaced
 
 Written by `python -m bench.systems page`. All systems of a table are trained with the same steps, batch size, dropout
 and other regularisation, namely those that the corpus suggests for a Transformer, and have the same number of
-parameters within a few percent. Only the learning rate differs: for the other systems it is twice the Transformer's
-([log.md](log.md), "what suits the RNNs" and "the other systems"). Each finished model translates the test set once,
-with beam 5. Scores are means over seeds, ± their standard deviation. "Seconds" is the mean duration of a training while
-other trainings used the same machine, not always as many, so that only large differences mean something. "CPU
-seconds", where given, are those of all threads of a training, from reading the corpus to the report; other programs
-hardly change them.
+parameters within a few percent. Two things differ: the learning rate of the other systems is twice the Transformer's
+([log.md](log.md), "what suits the RNNs" and "the other systems"), and the Transformer has the alignment loss, for which
+they have no attention head, unless the table says `training.alignment_weight=0`. Each finished model translates the
+test set once, with beam 5. Scores are means over seeds, ± their standard deviation. "Seconds" is the mean duration of a
+training while other trainings used the same machine, not always as many, so that only large differences mean something.
+"CPU seconds", where given, are those of all threads of a training, from reading the corpus to the report; other
+programs hardly change them.
 
 {tables}
 ## Published figures
