@@ -113,7 +113,7 @@ def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
 
 
 def check_memory(path: Path, numbers: int) -> None:
-    """Raise an error if free memory cannot hold this many float32 numbers; the message names `path`."""
+    """Raise an error if free memory cannot hold `numbers` float32 numbers; the message names `path`."""
     needed, free = 4 * numbers, machine.free_memory()
     if needed > free:
         raise RunError(

@@ -33,10 +33,10 @@ StopAgainst = Literal["worst", "best"]
 # Upper bounds, each with its reason. Settings come with run folders from anywhere, and a number that no use needs must
 # not decide how much memory or time is taken. The bounds are far above what anybody trains, so that none is in the way.
 MOST_CHARACTERS = patterns.LONGEST
-"""Maximum number of characters of a setting that is text; `data.tags` of a hundred languages takes a fifth of it."""
+"""Maximum number of characters of a text setting; more are an error. The tags of 100 languages take a fifth of it."""
 COUNTLESS = 10**12
-"""Maximum of a setting that counts updates or pairs: more than any training has, and the file names of checkpoints have
-enough digits for it."""
+"""Maximum value of a setting that counts updates or pairs, above which it is an error: no training has so many, and the
+file names of checkpoints have enough digits for it."""
 
 
 def about(
@@ -274,8 +274,8 @@ def preset(name: str) -> dict[str, dict[str, Any]]:
 
 
 MOST_BYTES, MOST_IN_LINE = 64 * 1024, 10_000
-"""Maximum size of a settings file in bytes, and of one of its lines in characters: all settings take 3 kilobytes, and a
-pattern may have 4,000 characters with a backslash before each. `tomllib` takes minutes for a key of 50,000 parts."""
+"""Maximum size of a settings file in bytes, and of its lines in characters; larger ones are refused. All settings take
+3 kB, and a pattern of 4,000 characters may double by backslashes. `tomllib` takes minutes for a key of 50,000 parts."""
 
 
 def read_toml(path: Path) -> Overlay:
@@ -455,8 +455,9 @@ def _check_model(model: Model) -> None:
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000
-"""Maximum number of tokens that `decoding` may allow for one output, which limits the table of positions; and for all
-`beam` outputs of a text of 8 tokens together, since a model that never ends an output extends each to its limit."""
+"""Maximum numbers of tokens that the settings of `decoding` may allow; settings that allow more are an error.
+`MOST_OUTPUT` is for one output, and limits the table of positions. `MOST_GROWN` is for all `beam` hypotheses of a
+source of 8 tokens together, since a model that never outputs the end token extends each hypothesis to its limit."""
 
 
 def check_decoding(decoding: Decoding) -> None:

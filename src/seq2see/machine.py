@@ -156,7 +156,10 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 
 def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
-    """Return `work(tokens)`; while memory runs out, halve `tokens` and call it again; below 16, raise the error."""
+    """Return `work(tokens)`; while memory runs out, halve `tokens` and call it again.
+
+    If memory runs out with fewer than 16 tokens, the error is raised.
+    """
     import torch
 
     while True:
@@ -175,7 +178,7 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 # for whatever reason, they end.
 
 FEW: Final = 10
-"""Default number of blocks up to which `parallel_map` starts no processes, since that takes half a second."""
+"""Default number of blocks up to which `parallel_map` starts no processes, since starting them takes half a second."""
 MOST: Final = 16
 """Maximum number of worker processes of `parallel_map`; the process that reads the blocks cannot supply more."""
 
@@ -363,8 +366,8 @@ class Stop:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise `Stopped` in this context as soon as a stop is requested, or if it was before; for work without side
-        effects, such as a validation.
+        """Raise `Stopped` in this context as soon as a stop is requested, or at its beginning if one was requested
+        earlier; for work without side effects, such as a validation.
         """
         self._at_once = True
         try:

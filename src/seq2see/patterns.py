@@ -48,7 +48,9 @@ TRUSTED: Final = {named.expression for named in NAMED.values()}
 """Regular expressions of the named patterns, which take linear time, so that they are matched without a time limit."""
 
 LONGEST: Final = 4000
-"""Maximum number of characters of a user's regular expression; `re` compiles any of this length in a second or two."""
+"""Maximum number of characters of a user's regular expression; a longer one is an error. `re` compiles any of this
+length in a second or two.
+"""
 PATIENCE: Final = 0.2
 """Seconds of CPU time that matching a user's expression in one text may take, plus `PATIENCE_FOR_EACH` for each
 character of the text; after that, an error is raised.
@@ -128,8 +130,8 @@ Task = tuple[str, str, float]
 
 
 def _spans_in_time(task: Task) -> Spans:
-    """Return the spans of all matches, or raise an error after the given CPU time (never on Windows). This must be the
-    main thread, on which a timer's signal can interrupt `re`.
+    """Return the spans of all matches; raise an error after the CPU time that `task` allows (on Windows, the time is
+    not limited). This must be the main thread, on which a timer's signal can interrupt `re`.
     """
     expression, text, seconds = task
     find = _compile(expression).finditer

@@ -295,13 +295,13 @@ class Run:
     def sublayer(
         self, sentence: str, place: Place = "encoder", layer: int = 0, to: str | None = None, target: str | None = None
     ) -> "Sublayer":
-        """Return scores, weights, outputs of heads and further tensors of one attention sub-layer of a Transformer."""
+        """Return scores, weights and other tensors of the attention `place` of a Transformer in one layer (from 0)."""
         from seq2see.lens import sublayers
 
         return sublayers.sublayer(self.bundle, self.read(sentence, to, target), place, layer)
 
     def word_in_contexts(self, word: str, first: str, second: str, to: str | None = None) -> "WordInContexts":
-        """Compare a word in two sentences: where it attends in the encoder, and how similar its vectors are."""
+        """Compare a word in two sentences: where it attends in the encoder, and the cosine of its vectors by layer."""
         from seq2see.lens import sublayers
 
         return sublayers.word_in_contexts(word, self.look(first, to), self.look(second, to))
@@ -339,7 +339,7 @@ class Run:
         return intervention.patch(self.bundle, self.read(sentence, to), change)
 
     def contrast(self, sentence: str, that: str, this: str | None = None, to: str | None = None) -> "Contrast":
-        """Return why the model prefers its translation (or `this`) to `that`, at the first token where they differ."""
+        """Compare the probabilities of the model's translation (or `this`) and `that` where they first differ."""
         from seq2see.lens import intervention
 
         one, other = (self.read(sentence, to, target) for target in (this, that))
@@ -358,7 +358,7 @@ class Run:
         metric: str | None = None,
         to: str | None = None,
     ) -> "Worth":
-        """Measure loss, score and changed translations without each head, or without each of `groups` of heads.
+        """Measure loss, score and number of changed translations without each head, or each of `groups` of heads.
 
         Args:
             pairs: as for `evaluate`. All are translated once for each head or group: a hundred are enough.
@@ -380,7 +380,7 @@ class Run:
         orders: int = 3,
         points: int = 10,
     ) -> "Pruning":
-        """Remove heads one after the other, the least important first, and measure loss and score.
+        """Remove heads one by one, first those without which the loss rises least, and measure loss and score.
 
         Args:
             pairs: as for `evaluate`; by default the first 200 validation pairs. Half rank the heads, half measure.

@@ -230,7 +230,7 @@ def draw_pruning(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """Draw head pruning curves: loss and score while heads are removed, the least important first."""
+    """Draw head pruning curves: loss and score while heads are removed, first those that raise the loss least."""
     path = _place(out, "pruning", as_json, force)
     from seq2see.run import load
 
@@ -282,7 +282,7 @@ def draw_word(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """Draw one word in two contexts: where it attends in the encoder, and how its vectors come apart by layer."""
+    """Draw one word in two contexts: where it attends in the encoder, and how similar its vectors are in each layer."""
     path = _place(out, "word", as_json, force)
     from seq2see.run import load
 

@@ -232,7 +232,7 @@ def _result(runs: "list[Run]", evaluations: "list[Evaluation]", count: int) -> d
 
 
 def _side(scored: "list[tuple[str, Scores]]") -> dict[str, Any]:
-    """Return, for --json, the scores of one system (mean and deviation of several runs) and of each run."""
+    """Return, for --json, the scores of one system (mean and standard deviation of its runs) and of each run."""
     scores = scored[0][1].as_dict()
     runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in scored]
     for name in (score.name for score in scored[0][1] if len(scored) > 1):

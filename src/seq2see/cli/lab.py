@@ -143,7 +143,7 @@ class _Bar:
         self._bar.update(self._task, completed=done, total=total, description=claim)
 
     def print(self, text: str) -> None:
-        """Print above the progress bar: to standard error if both outputs are terminals, else to standard output."""
+        """Print above the progress bar: to stderr if both stderr and stdout are terminals, else to stdout."""
         if self._bar.console.is_terminal and sys.stdout.isatty():
             self._bar.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
         else:

@@ -35,8 +35,8 @@ def write_line(line: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows `what: 12 of 60` in one line of a terminal, after `PATIENCE`; the line is cleared at
-    the end.
+    """Yield a function that shows `what: 12 of 60` in one line of a terminal, but not in the first `PATIENCE` seconds;
+    the line is cleared at the end.
     """
     begun, on_terminal, shown = time.monotonic(), sys.stderr.isatty(), False
 

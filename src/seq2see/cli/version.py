@@ -11,7 +11,7 @@ from seq2see.errors import SettingError
 PACKAGES = ("torch", "ctranslate2", "sentencepiece", "numpy", "safetensors", "sacrebleu", "typer", "fastapi", "uvicorn")
 """Packages whose versions `seq2see --version --verbose` prints."""
 DISTRIBUTIONS = ("seq2see", "seq2see-slim")
-"""Distributions built from these sources. They have the same files, so that only one of them can be installed."""
+"""Distributions built from the same sources. They have the same files, so that only one of them can be installed."""
 
 
 def facts() -> dict[str, Any]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START_TIMEOUT = timedelta(minutes=10)
-"""Maximum time to connect to the shared store and, where the first rank hosts it, until all ranks have connected; some
-may have to read PyTorch from a slow disk first.
+"""Maximum time to connect to the shared store and, where the first rank hosts it, until all ranks have connected, after
+which the start fails; some may have to read PyTorch from a slow disk first.
 """
 BUCKET_NUMBERS = 25_000_000
 """Number of gradient elements up to which tensors share one all-reduce: 100 MB in float32, enough for full throughput
@@ -284,12 +284,12 @@ Result = TypeVar("Result")
 
 
 def dealt(lengths: Sequence[int], hands: int) -> list[list[int]]:
-    """Return the indices of the items for each of `hands` processes, so that each gets a similar mix of lengths."""
+    """Return, for each of `hands` processes, the indices of its items, so that all get a similar mix of `lengths`."""
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     return [order[number::hands] for number in range(hands)]
 
 
 def put_back(parts: Sequence[Sequence[Result]], places: list[list[int]]) -> list[Result]:
-    """Return the results of items divided by `dealt`, in the order of the items."""
+    """Return the results of all processes, one of `parts` each, in the order of the items; `places` is from `dealt`."""
     found = {at: each for part, own in zip(parts, places, strict=True) for at, each in zip(own, part, strict=True)}
     return [found[at] for at in range(len(found))]

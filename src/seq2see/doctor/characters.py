@@ -109,8 +109,8 @@ class TextMeasures(NamedTuple):
     Kana, since Japanese has Han, too; 0 if the text has no letters.
     """
     pure: NDArray[np.bool_]
-    """Whether at least nine in ten letters of the text belong to `script` (in Japanese, always); false if the text has
-    no letters.
+    """Whether at least nine in ten letters of the text belong to `script`. It is true for every Japanese text, which
+    mixes scripts, and false for a text without letters.
     """
     signs: NDArray[np.uint8]
     digits: NDArray[np.uint16]
@@ -250,7 +250,10 @@ def mend(text: str) -> Mended:
 
 
 def unmangle(text: str) -> str:
-    """Undo wrong decoding: `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`. What may be right stays."""
+    """Undo wrong decoding: `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`.
+
+    Characters that may be right are left unchanged.
+    """
     for _ in range(3):  # misread once more each time it was saved
         read = _unmangle_once(text)
         if read == text:
@@ -269,8 +272,8 @@ def _unmangle_once(text: str) -> str:
 
 
 def _ends_a_word(match: re.Match[str]) -> bool:
-    """Return whether a match is rightly decoded: the end of a word and a closing sign, as in `“AMANHÃ” é`, but not in
-    `CÃ”TE` (CÔTE).
+    """Return whether characters that could be wrongly decoded bytes are right: the last letter of a word and a closing
+    sign, as `Ã”` in `“AMANHÃ” é`; in `CÃ”TE` (CÔTE) they are not.
     """
     run, text, (start, end) = match[0], match.string, match.span()
     before, after = text[max(0, start - 1) : start], text[end : end + 1]

@@ -28,7 +28,7 @@ LEARN: Final = 5
 """Number of blocks, from the first, from which the words typical of the source and of the target are learned."""
 _CROWD: Final = 33
 _STRETCH: Final = 100
-"""If more than `_CROWD` pairs are marked within this many consecutive rows, they did not get there by accident; see
+"""Number of consecutive rows within which more than `_CROWD` marked pairs are too many to be single accidents; see
 `are_sparse`."""
 _MANY: Final = 1 / 5
 """Share of marked pairs (with exchanged sides, for example) above which they are taken for intended, as in a corpus for
@@ -115,7 +115,7 @@ class Examination:
         self._starts: list[int] = []
         """For each block, the number of pairs of the corpus before it, with those left out of the sample."""
         self._next = 0
-        """The same number for the next block."""
+        """Number of pairs of the corpus before the next block, with those left out of the sample."""
         self._first = ("", "")
         self._values: tuple[set[str], set[str]] = set(), set()
         self._counts_up = [True, True]
@@ -206,7 +206,7 @@ class Examination:
         """Judge the pairs that were added.
 
         Args:
-            against: another set, such as the test set, whose pairs must not be among these.
+            against: another set, such as the test set, whose pairs must not be among those that were added.
             labels: names of the two sides, such as `en` and `ko`.
             about: for some kinds of findings, a description and advice that replace the general ones.
         """
@@ -450,7 +450,11 @@ def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[
 
 
 def are_sparse(rows: Mask) -> bool:
-    """Return whether the marked rows are so few and scattered that they may have happened by accident."""
+    """Return whether the marked rows are so few and scattered that they may be single accidents.
+
+    They are not if more than the share `_MANY` of all rows, or more than `_CROWD` of `_STRETCH` consecutive rows, are
+    marked.
+    """
     places = np.flatnonzero(rows)
     if len(places) > _MANY * len(rows):
         return False

@@ -287,7 +287,7 @@ def _partner(mark: Mark, kind: str, numbers: dict[int, int]) -> int:
 
 
 def _blanks(text: str, start: int, end: int) -> tuple[bool, bool]:
-    """Return whether a space precedes a part of a text, and whether one follows it."""
+    """Return whether a space precedes the part of a text from `start` to `end`, and whether one follows it."""
     return text[start - 1 : start].isspace(), text[end : end + 1].isspace()
 
 

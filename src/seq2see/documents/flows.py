@@ -69,7 +69,7 @@ class TextFlow:
         self._last = text[-1:]
 
     def add_text(self, document: str, start: int, end: int) -> None:
-        """Add characters of the document; consecutive white space becomes one space."""
+        """Add the characters of the document from `start` to `end`; consecutive white space becomes one space."""
         at = start
         for found in _BLANKS.finditer(document, start, end):
             if at < found.start():
@@ -80,8 +80,8 @@ class TextFlow:
             self._add(document[at:end], (at, end), True)
 
     def add_blanks(self, document: str, start: int, end: int) -> None:
-        """Add white space as one space, with a mark if it has a line break; nothing at the start of the text or after a
-        space.
+        """Add the white space of the document from `start` to `end` as one space, with a mark if it has a line break;
+        nothing at the start of the text or after a space.
         """
         if self._last == " " or not self._length:
             last = self.marks[-1] if self.marks else None
@@ -93,7 +93,10 @@ class TextFlow:
         self._add(" ", (start, end), False)
 
     def add_break(self, start: int, end: int, blank: bool = False) -> None:
-        """Add a mark for a line break; with `blank`, also a space, except at the start of the text or after a space."""
+        """Add a mark for a line break, which the document has from `start` to `end`.
+
+        With `blank`, also add a space, except at the start of the text or after a space.
+        """
         if blank and self._length and self._last != " ":
             self.marks.append(Mark(self._length, "break", (start, end)))
             self._add(" ", (start, end), False)
@@ -101,11 +104,11 @@ class TextFlow:
             self.marks.append(Mark(self._length, "break", (start, end)))
 
     def add_literal(self, text: str, start: int, end: int) -> None:
-        """Add text that the document spells differently, such as the character that an entity stands for."""
+        """Add `text`, which the document spells differently from `start` to `end`, such as by an entity."""
         self._add(text, (start, end), False)
 
     def add_object(self, start: int, end: int) -> None:
-        """Add `OBJECT` for a part of the document that is not translated."""
+        """Add `OBJECT` for the part of the document from `start` to `end`, which is not translated."""
         self._add(OBJECT, (start, end), False)
 
     def add_mark(self, mark: Mark) -> None:
@@ -144,8 +147,8 @@ class TextFlow:
         return first < len(self.marks) and self.marks[first].place < span[1]
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[str, Span, bool]]:
-        """Yield parts of the text: the characters, their span in the document, and whether the document spells them in
-        the same way (entities do not).
+        """Yield the text from index `start` to `end` in parts: the characters, their span in the document, and whether
+        the document spells them in the same way (entities do not).
         """
         number = max(0, bisect_right(self._chunks, start, key=lambda chunk: chunk.place) - 1)
         while start < end:
@@ -156,7 +159,7 @@ class TextFlow:
             start, number = stop, number + 1
 
     def raw(self, start: int, end: int) -> Span:
-        """Return the span in the document of one or more characters of the text."""
+        """Return the span in the document of the characters of the text from index `start` to `end`."""
         first = self._chunk(start)
         last = self._chunk(end - 1)
         raw_start = first.raw[0] + (start - first.place if first.is_literal else 0)

@@ -170,7 +170,7 @@ def _folded(text: str) -> str:
 
 
 def _is_spelling(written: str, term: str) -> bool:
-    """Return whether `written`, which equals the term in lower case, is an allowed spelling of the term."""
+    """Return whether `written`, which differs from the term at most in upper and lower case, is an allowed spelling."""
     if unicodedata.normalize("NFC", written) == term:
         return True
     return term == term.lower() and all(word[:1] + word[1:].lower() == word for word in written.split())

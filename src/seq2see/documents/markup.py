@@ -172,7 +172,7 @@ def scan(document: str, dialect: Dialect, elements: Elements) -> list[Token]:
 
 
 def _declaration_end(document: str, at: int) -> int:
-    """Return the end of a comment, a declaration, or CDATA; the end of the document if it is not closed."""
+    """Return the end of the comment, declaration or CDATA that begins at index `at`; if not closed, of the document."""
     for opening, closing in (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("<!", ">")):
         if document.startswith(opening, at):
             end = document.find(closing, at + len(opening))
@@ -181,7 +181,7 @@ def _declaration_end(document: str, at: int) -> int:
 
 
 def _kind(document: str, start: int, end: int, dialect: Dialect) -> tuple[str, bool, bool]:
-    """Return the name of a tag, whether it closes an element, and whether the element has no content."""
+    """Return the name of the tag from `start` to `end`, whether it is an end tag, and whether its element is empty."""
     found = _NAME.match(document, start)
     assert found
     name = found[1].lower() if dialect == "html" else found[1]
@@ -306,8 +306,8 @@ def flows(document: str, dialect: Dialect, elements: Elements, protect: bool) ->
 
 
 def _goes_on(document: str, tokens: list[Token], number: int) -> bool:
-    """Return whether a sentence continues after a line break, that is, whether the text after it begins in lower
-    case.
+    """Return whether a sentence continues after a line break, which is `tokens[number]`: whether the text after it
+    begins in lower case.
     """
     for token in tokens[number + 1 : number + 4]:
         if token.kind == "text" and not (text := document[token.start : token.end]).isspace():
@@ -324,7 +324,10 @@ def _attributes(document: str, tag: Token, protect: bool) -> Iterator[TextFlow]:
 
 
 def _add_text(flow: TextFlow, document: str, start: int, end: int, dialect: Dialect) -> None:
-    """Add text with its entities decoded; unknown entities and those of invisible characters stay as they are."""
+    """Add the text of a document from `start` to `end` to a flow, with entities decoded.
+
+    Unknown entities, and those of invisible characters, are kept as they are spelled.
+    """
     for found in _ENTITY.finditer(document, start, end):
         flow.add_text(document, start, found.start())
         text = html.unescape(found[0]) if dialect == "html" or found[0][1] == "#" else _XML_ENTITIES.get(found[0], "")

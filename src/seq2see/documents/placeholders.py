@@ -44,7 +44,7 @@ def find(text: str) -> Iterator[Span]:
 
 
 def _address_length(address: str) -> int:
-    """Return the length of an address without trailing punctuation that belongs to the sentence."""
+    """Return the length of a URL without trailing punctuation that belongs to the sentence."""
     opened = {close: address.count(close) - address.count(open) for close, open in _PAIRS.items()}
     end = len(address)
     while end:

@@ -127,7 +127,7 @@ def _lines(text: str) -> Iterator[Span]:
 
 
 def _line(text: str, start: int, end: int) -> Line | None:
-    """Return a line without its quotation, list and heading markers; None if nothing else is in it."""
+    """Return the line from `start` to `end` without quotation, list and heading markers; None if that is empty."""
     prefix = _PREFIX.match(text, start, end)
     start = prefix.end() if prefix else start
     marker = _MARKER.match(text, start, end)
@@ -192,7 +192,7 @@ def needs_no_blank(letter: str) -> bool:
 
 
 def trimmed(text: str, start: int, end: int) -> Span:
-    """Return a span without the spaces at its ends."""
+    """Return the span from `start` to `end` of a text without the spaces at its ends."""
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():

@@ -276,7 +276,7 @@ def tokenizers_of(folder: Path, source: SideVocabulary, target: SideVocabulary) 
 
 
 def tokenizer(path: Path, side: SideVocabulary, tags: tuple[str, ...] = ()) -> Imported:
-    """Return the tokenizer of one side, which knows these language tags, from the file of its SentencePiece model."""
+    """Return the tokenizer of one side, with the language tags `tags`, from the SentencePiece model in `path`."""
     if not path.is_file() or path.stat().st_size > storage.MOST_TEXT:
         raise RunError(f"{path}: no such file, or far too large for a SentencePiece model")
     try:
@@ -339,7 +339,7 @@ class _Tables:
             self.output = self.read((rows["target"], width), OUTPUT)
 
     def read(self, shape: tuple[int, ...], *names: str) -> Any:
-        """Return the first of these weights that the file has; raise an error if it has none, or of another shape."""
+        """Return the first of the weights `names` that the file has; raise an error if none, or not of `shape`."""
         found = next((name for name in names if name in self._stored), None)
         if found is None:
             raise RunError(f"{self._path}: no weight {names[0]}. Copy the folder again")

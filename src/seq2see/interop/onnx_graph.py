@@ -171,7 +171,7 @@ class TransformerGraph:
         return inputs, outputs
 
     def _kept(self) -> list[tuple[str, str, int]]:
-        """Return the cached tensors: name, positions (`all` so far, or those of the `source`), and width of a head."""
+        """Return the cached tensors of a layer: name, positions (`all` so far, or the `source`), width of a head."""
         return [
             (f"{side}.{part}", "all" if side == "decoder" else "source", self.d_key if part == "key" else self.d_value)
             for side in ("decoder", "encoder")
@@ -185,7 +185,12 @@ class TransformerGraph:
             self.graph.nodes.append(helper.make_node("Identity", [tensor], [f"present.{number}.{side}.{part}"]))
 
     def _either(self, name: str, kept: str) -> tuple[str, str]:
-        """Return keys and values of the encoder output, computed in the first step and cached for later ones."""
+        """Return keys and values of the encoder output, computed in the first step and then read from the cache.
+
+        Args:
+            name: Name of the decoder layer.
+            kept: Beginning of the names of its cached tensors.
+        """
         from onnx import TensorProto, helper
 
         outer = self.graph

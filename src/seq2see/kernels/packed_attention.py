@@ -30,7 +30,7 @@ a tile has fewer rows.
 
 @tried_once
 def can_attend(width: int, dtype: torch.dtype, device: torch.device, learning: bool) -> bool:
-    """Return whether a GPU can run these kernels with heads of this width and number type, by trying them.
+    """Return whether a GPU can run the attention kernels with heads of this width and number type, by trying them.
 
     Widths from 8 to 128 and float32, float16 and bfloat16 are supported; older GPUs may have too little shared memory.
 
@@ -186,7 +186,7 @@ def _store(pointer, tile, first, places, length, stride, head, WIDTH: tl.constex
 
 @triton.jit
 def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Recompute the softmax weights from the scores (base 2) and the logarithms of the sums."""
+    """Recompute softmax weights from scores and `logs`, the logarithms of the sums over rows, both in base 2."""
     keep = (columns < length)[None, :]
     if CAUSAL:
         keep = keep & (columns[None, :] <= rows[:, None])

@@ -134,7 +134,7 @@ def _draw_seed(device: torch.device) -> Tensor:
 
 @triton.jit
 def _kept(seed, first_row, dropout, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the dropout factors of a tile (0 or 1 / keep probability); each random draw gives four numbers."""
+    """Return the dropout factors (0 or 1 / keep probability) of the tile from row `first_row` on, as `seed` decides."""
     quarter: tl.constexpr = COLUMNS // 4
     places = (first_row + tl.arange(0, ROWS))[:, None] * quarter + tl.arange(0, quarter)[None, :]
     a, b, c, d = tl.rand4x(tl.load(seed), places, n_rounds=7)

@@ -44,7 +44,7 @@ class Counters:
     """Seconds that the cores which this process may use were idle, summed over the cores."""
 
     def plus(self, after: "Counters", before: "Counters") -> "Counters":
-        """Return these counters plus the differences of two readings; a negative difference, as when threads have ended
+        """Return the counters plus the differences of two readings; a negative difference, as when threads have ended
         in between, counts as 0.
         """
         names = vars(self)

@@ -16,7 +16,7 @@ CLAIMS: Final = {name: str(text["gist"]) for name, text in _TEXTS.items()}
 
 
 def pick(names: Sequence[str]) -> list[Claim]:
-    """Return the claims of these names in the order of the catalogue; all claims if no name is given."""
+    """Return the claims with the given names in the order of the catalogue; all claims if no name is given."""
     for name in names:
         if name not in CLAIMS:
             raise SettingError(f"unknown claim '{name}'. {nearest(name, CLAIMS)}")

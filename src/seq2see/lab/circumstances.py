@@ -13,7 +13,9 @@ NO_TRIAL_USES: Final = (
     *("cli", "interop", "look", "serve", "display/korean.toml"),
     *("lab/charts.py", "lab/report.py", "lab/claims/claims.toml"),
 )
-"""Files and folders that only show numbers, or judge those that are stored: the texts and bounds of claims."""
+"""Files and folders that `digest` leaves out, since no trial depends on them: they only show numbers, or judge stored
+numbers, as the texts and bounds of claims do.
+"""
 
 
 def where() -> str:

@@ -119,7 +119,7 @@ class Measurements(list[Measurement]):
             yield conditions, self.where(**conditions)
 
     def get(self, number: str, **conditions: Any) -> float:
-        """Return a number of the measurement with these conditions: the mean if several have it, NaN if none has it."""
+        """Return a number of the measurement that has `conditions`: the mean if several have them, NaN if none has."""
         found = [row.numbers[number] for row in self.where(**conditions) if number in row.numbers]
         return statistics.fmean(found) if found else math.nan
 

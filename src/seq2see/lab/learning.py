@@ -28,7 +28,7 @@ def train(
     rate: Callable[[int], float] | None = None,
     **settings: Any,
 ) -> list[float]:
-    """Make this many updates as `seq2see train` does, by default with a warm-up of 10 % of the steps and cosine decay
+    """Make `steps` updates as `seq2see train` does, by default with a warm-up of 10 % of the steps and cosine decay
     to 0.
 
     Args:

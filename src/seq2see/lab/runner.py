@@ -111,7 +111,7 @@ def run(
 
     Args:
         out: the folder of the lab; trials stored there are not measured again.
-        force: delete the stored results of these trials first, so that all are measured again.
+        force: delete the stored results of the claims first, so that all trials are measured again.
     """
     results = _Results(out)
     wanted = {claim.name: results.trials(claim, plan) for claim in claims}
@@ -226,7 +226,7 @@ class _Results:
             os.fsync(file.fileno())
 
     def forget(self, trials: Sequence[Trial]) -> None:
-        """Delete the stored lines of these trials, damaged lines, and the folders of the trials.
+        """Delete the stored lines and the folders of `trials`, and damaged lines.
 
         All of it is deleted before anything is measured, so that a lab that is interrupted and resumed never takes an
         old number for a new one.

@@ -42,7 +42,7 @@ class SymbolTask:
         return special.COUNT + self.symbols, special.COUNT + self.symbols
 
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
-        """Return new random samples at each call, so that nothing can be memorised."""
+        """Return `count` random samples, new ones at each call, so that nothing can be memorised."""
         lengths = dice.integers(self.shortest, self.longest + 1, count)
         if self.answer == "sort":
             every = range(special.COUNT, self.vocabularies[0])
@@ -53,7 +53,7 @@ class SymbolTask:
         return [(source, answer(source)) for source in sources]
 
     def batches(self, seed: int, pairs: int) -> Iterator[Batch]:
-        """Yield training batches without end."""
+        """Yield training batches of `pairs` random samples without end."""
         dice = np.random.default_rng([seed, 0])
         while True:
             yield pack(self.draw(dice, pairs))
@@ -109,7 +109,7 @@ class Dates:
 
 @lru_cache(maxsize=1)
 def some_dates(seed: int, train: int, test: int, languages: tuple[str, ...] = ("en", "de", "fr")) -> Dates:
-    """Return dates in these languages paired with ISO 8601; the days depend on the seed, and no day is in both sets."""
+    """Return `train` and `test` dates in `languages`, paired with ISO 8601; the seed decides the days, none in both."""
     forms = [write for language in languages for write in dates.writers(language)]
     days = dates.days("train")
     order = np.random.default_rng([seed, 2]).permutation(len(days))

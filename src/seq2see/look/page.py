@@ -285,7 +285,7 @@ def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, A
 
 
 def render(given: dict[str, Any], sections: str = "sections.html", start: str = "start.js") -> str:
-    """Return the page with these parts as one HTML text that loads no other file.
+    """Return the page with the parts `given` as one HTML text that loads no other file.
 
     Args:
         given: the parts by name.

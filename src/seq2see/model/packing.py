@@ -26,7 +26,7 @@ class Packing:
 
     @staticmethod
     def of(offsets: "Tensor | Packing", rows: Tensor) -> "Packing":
-        """Return the packing for `rows` with these offsets; a packing is returned unchanged."""
+        """Return the packing of `rows` by `offsets`; if these are a packing already, it is returned unchanged."""
         return offsets if isinstance(offsets, Packing) else Packing(offsets, rows.device)
 
     @staticmethod

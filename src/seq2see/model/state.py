@@ -167,7 +167,7 @@ class FixedPast(Past):
         return self._key_BHPK, self._value_BHPK
 
     def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
-        """Append keys and values of these rows to the cache, and return the attention output of their queries over it;
+        """Append keys and values of `rows_R3D` to the cache, and return the attention output of their queries over it;
         one kernel does both.
         """
         _, H, _, K = self._key_BHPK.shape
@@ -197,7 +197,15 @@ class FixedState(DecoderState):
     keep_B11S: Tensor
 
     def __init__(self, at: Places, source_room: int, layers: int, like_HK: Tensor, encode: Encode) -> None:
-        """Allocate the storage; heads, width, dtype and device are those of `like_HK`."""
+        """Allocate keys, values and masks.
+
+        Args:
+            at: Decoding step of each sentence, and numbers of hypotheses and steps.
+            source_room: Maximum number of tokens of a source.
+            layers: Number of decoder layers.
+            like_HK: Tensor with the heads, width, dtype and device of the keys.
+            encode: Function by which `fill_packed` encodes new sources.
+        """
         B, W, S, T = len(at.step_B), at.width, source_room, at.steps
         device = like_HK.device
         super().__init__(
@@ -219,7 +227,7 @@ class FixedState(DecoderState):
         return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()
 
     def fill(self, sentences_b: Tensor, started: State) -> None:
-        """Replace the sentences with these indices by those of `started`, a state before the first step."""
+        """Replace the sentences with the indices `sentences_b` by those of `started`, a state before the first step."""
         assert isinstance(started, DecoderState)
         S = started.layers[0].memory_key_BHSK.shape[2]
         for own, new in zip(self.layers, started.layers, strict=True):

@@ -132,7 +132,7 @@ class Transformer(Seq2Seq):
         DeepNet).
 
         With a gain below 1, a sub-layer adds little to its input at first, so that with post-norm the gradient reaches
-        the first layers. Only initial values change: the model can be exported as before.
+        the first layers. Only initial values change: the model can be exported like any other.
         """
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):

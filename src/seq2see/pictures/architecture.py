@@ -257,7 +257,11 @@ def _write(axes: Axes, x: float, y: float, text: str, size: float, colour: str, 
 
 
 def _shape(axes: Axes, box: _Box, y: float, outside: int) -> None:
-    """Write the shape beside the arrow that leaves a box, on the side without residual connection."""
+    """Write the shape beside the arrow that leaves a box, at height `y`, on the side without residual connection.
+
+    Args:
+        outside: Side of the residual connections: -1 is left (encoder), 1 is right (decoder).
+    """
     _write(axes, box.centre[0] - outside * 0.08, y, box.stage.shape, 7.5, QUIET, ha="left" if outside < 0 else "right")
 
 
@@ -269,7 +273,7 @@ def _arrow(axes: Axes, points: list[tuple[float, float]], colour: str) -> None:
 
 
 def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
-    """Draw a frame around the stages of one layer, and write the number of layers beside it."""
+    """Draw a frame around the stages of one layer; write their number to the left (`outside` -1) or right (1)."""
     inner = [box for box in boxes if box.stage.layers]
     if not inner:
         return
@@ -281,7 +285,7 @@ def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
 
 
 def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
-    """Draw the residual connection around each sub-layer, up to the sum."""
+    """Draw the residual connection of each sub-layer, up to the sum: left (`outside` -1) or right (1) of the boxes."""
     edge = boxes[0].left if outside < 0 else boxes[0].left + _WIDTH
     for start, box, distance in _sums(boxes):
         below = start.bottom - _GAP * 0.38

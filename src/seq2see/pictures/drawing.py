@@ -211,7 +211,7 @@ def colour_bar(image: AxesImage, bar: Axes, ticks: Sequence[float]) -> None:
 def label_cells(
     axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float, style: dict[str, Any], line: str = HAIRLINE
 ) -> tuple[float, float]:
-    """Write tokens beside the rows and above the columns of a heat map, and draw lines between its cells.
+    """Write tokens beside the rows and above the columns of a heat map, and lines between its cells (`cell` inches).
 
     Column labels are slanted if one of them is too wide for its cell. Returns the width of the widest column label, and
     the height that the column labels take, in inches.

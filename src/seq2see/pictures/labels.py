@@ -189,7 +189,7 @@ def search_fonts(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset
 
 
 def preference(family: str, characters: frozenset[str]) -> int:
-    """Return the rank of a font family in the search for fonts that draw these characters; the lowest rank is tried
+    """Return the rank of a font family in the search for fonts that draw `characters`; the lowest rank is tried
     first.
 
     Korean, Japanese and Chinese fonts draw the same Han characters differently: Hangul or kana among them decides.

@@ -27,8 +27,8 @@ each layer.
 
 
 def scores(of: Sublayer, head: int, title: str, path: Path) -> str | None:
-    """Draw the scores of one head before the softmax, and the weights after it; matrices up to `MOST_WRITTEN` have
-    numbers.
+    """Draw the scores of one head before the softmax, and the weights after it; with up to `MOST_WRITTEN` queries and
+    keys, numbers are written in the cells.
     """
     scores_LM, weights_LM = of.scores[head], of.weights[head]
     picture = Picture(path, title, labels.of(of.queries), labels.of(of.keys))
@@ -154,7 +154,7 @@ def _range(values: NDArray[Any]) -> str:
 
 
 def word(of: WordInContexts, path: Path) -> str | None:
-    """Draw where a word attends in two sentences, and the similarity of its two vectors in each layer.
+    """Draw where a word attends in two sentences, and the cosine similarity of its two vectors in each layer.
 
     Attention is drawn for each head or, if there are more than `MOST_ROWS` heads, as the mean of each layer.
     """

@@ -101,7 +101,7 @@ def draw_dot_products(length: int, d_model: int, path: Path) -> str | None:
 
 
 def _number(axes: Axes, along: str, down: str) -> None:
-    """Add numbers and names to the axes of a heat map."""
+    """Add numbers and the names `along` (x) and `down` (y) to the axes of a heat map."""
     axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel(along, fontsize=9, color=INK)

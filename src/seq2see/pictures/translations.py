@@ -143,7 +143,7 @@ def heads(
 
 
 def _some(tokens: Sequence[str], cell: float) -> tuple[range, list[str]]:
-    """Return the labels that fit beside small cells: all, every second, every third, and so on."""
+    """Return indices and texts of the tokens that fit beside cells of `cell` inches: all, every second, and so on."""
     places = range(0, len(tokens), math.ceil(_SMALLEST / (cell * 72)))
     return places, [tokens[place] for place in places]
 

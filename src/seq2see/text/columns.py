@@ -120,8 +120,8 @@ def _by_option(names: list[str], asked: Sides, is_header: bool) -> tuple[list[in
 def are_languages(one: str, other: str) -> bool:
     """Return whether two cells are a header that names two languages: `en` and `de`, `Korean` and `en-US`.
 
-    `is` and `est` are Icelandic and Estonian by their codes, and the first words of a dictionary: people write codes of
-    two letters or of three, not both, so codes of different lengths are words.
+    A code of two letters beside one of three is not taken for a header, since people use one kind of code in a header:
+    `is` and `est` (the codes of Icelandic and Estonian) are rather the first entry of a dictionary.
     """
     codes = languages.known(one), languages.known(other)
     alike = len(one) == len(other) or max(len(one), len(other)) > 3 or not (one + other).isascii()
@@ -148,7 +148,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def options_for(names: Sequence[str]) -> str:
-    """Return the options that choose two of these columns, as an example.
+    """Return, as an example, the options of the command line that choose two of the columns `names`.
 
     The options name well-known columns, else the first two columns: by number if the cells do not look like names.
     A column `id` in front is skipped; it shows that the cells are names, whatever they look like.

@@ -32,7 +32,7 @@ class Pairs:
     end.
 
     Args:
-        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or a tuple of paths, which are not checked.
+        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or a tuple of paths, which may be missing.
         references: Read further references: columns after the second or, if there is a header, columns with names such
             as `reference2`. Without it, more than two columns without a header are an error.
         bound: Whether the file must have the named columns. If not, they may be those of another file, and a file
@@ -327,8 +327,8 @@ class Corpus:
 
 
 class Parts:
-    """The pairs of one or several files or built-in corpora, one after another, and facts about them once they are
-    read."""
+    """The pairs of one or several files or built-in corpora, one after another, and facts about them,
+    which are complete after an iteration."""
 
     def __init__(self, *parts: "Pairs | BuiltIn") -> None:
         self.parts = parts

@@ -238,8 +238,8 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
 
 
 def _left(part: Path) -> int:
-    """Return the number of bytes that an earlier download has written; 0 if there is no such file, or if it is a link
-    or has several hard links.
+    """Return the size in bytes of `part`, the file of an interrupted download; 0 if there is no such file, or if it is
+    a link or has several hard links.
     """
     try:
         there = part.lstat()

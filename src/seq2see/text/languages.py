@@ -28,7 +28,7 @@ def known(text: str) -> str | None:
 
 
 def matches(wanted: str, found: str) -> bool:
-    """Return whether a language is the wanted one: `en-US` matches `en`, and `en` does not match `en-GB`."""
+    """Return whether `found` is the wanted language or a variant of it: `en-US` is one of `en`, not vice versa."""
     wanted, found = tag(wanted).lower(), tag(found).lower()
     return found == wanted or found.startswith(f"{wanted}-")
 

@@ -34,8 +34,8 @@ EXPECTED: Final = (
     "or the name of a corpus."
 )
 LONGEST_LINE: Final = 1 << 24
-"""Maximum number of bytes of a line, and of characters of a CSV record or an entry of a catalogue: a small .gz file can
-contain a line of gigabytes, which would not fit into memory.
+"""Maximum number of bytes of a line, and of characters of a CSV record or an entry of a catalogue; a longer one is an
+error: a small .gz file can contain a line of gigabytes, which would not fit into memory.
 """
 BEGINNING: Final = 1 << 16
 """Maximum number of bytes that are read as the first line of a file; if they contain a carriage return and no line
@@ -50,8 +50,8 @@ CSV_LINES: Final = 50
 """Maximum number of lines at the beginning of a CSV file from which its delimiter is recognised."""
 
 FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
-"""Bit flags for the faults of a row, in this order: not UTF-8; not JSON or CSV, or a record without the texts; too few
-columns; more than two; no line in the other file.
+"""Bit flags for the faults of a row, in this order: not UTF-8; not JSON or CSV, or a record without source or target;
+too few columns; too many columns; no line of the same number in the other of two parallel files.
 """
 NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
@@ -77,7 +77,7 @@ class ReadingOptions:
     languages: Sides = NOTHING
 
     def words(self) -> list[str]:
-        """Return these options as arguments of the command line: `["--format", "csv"]`."""
+        """Return the options as arguments of the command line: `["--format", "csv"]`."""
         options = ("--source-column", "--target-column", "--source-language", "--target-language")
         values = zip(("--format", *options), (self.format, *self.columns, *self.languages), strict=True)
         return [word for option, value in values if value is not None for word in (option, value)]
@@ -240,7 +240,11 @@ def bounded_lines(path: Path, stream: IO[bytes], start: bytes = b"") -> Iterator
 
 
 def too_long(path: Path | str, number: int, what: str = "") -> DataError:
-    """Return the error for a line, or for an entry (`what`) beginning there, that is longer than `LONGEST_LINE`."""
+    """Return the error for line `number` of a file, or for the entry that begins there, longer than `LONGEST_LINE`.
+
+    Args:
+        what: What is too long, for the message; empty for a line.
+    """
     what = f"{what} " if what else ""
     return CutShortError(f"{path}, line {number}: {what}longer than {LONGEST_LINE >> 20} MiB. Is it a file of pairs?")
 
@@ -427,7 +431,7 @@ class Told:
 
 
 def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:
-    """Yield the pairs in blocks of `most`, or of fewer once their texts have this many characters.
+    """Yield the pairs in blocks of `most`; a block ends earlier once its texts have at least `characters` characters.
 
     A block is held in memory, and a single text may have millions of characters.
     """

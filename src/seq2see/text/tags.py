@@ -65,8 +65,8 @@ def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
 MOST_TAGS: Final = 4
 """Maximum number of consecutive words, at the beginning or the end of a text, that may be tags."""
 MOST_PARTS: Final = 500
-"""Maximum number of distinct parts of tags (see `tag_parts`) on one side; words with more parts are not a closed set,
-and so not tags.
+"""Maximum number of distinct parts (see `tag_parts`) of all tags at the beginning of texts, and of all at the end. If
+the words there have more parts together, they are not a closed set, and so not tags.
 """
 MOST_BARE_FORMS: Final = 50
 """Maximum number of distinct words that are taken for tags though they have no special sign and are not in capitals."""

@@ -89,8 +89,8 @@ def _entropy(weights_LM: Tensor) -> Tensor:
 
 
 def _worse(rows: Measurements, **than_many: int) -> float:
-    """Return log2 of the ratio of the loss with these conditions to the loss with `MANY` heads; as logarithms, large
-    ratios do not dominate the mean over the seeds.
+    """Return log2 of the ratio of the loss with the conditions `than_many` to the loss with `MANY` heads; as
+    logarithms, large ratios do not dominate the mean over the seeds.
     """
     return math.log2(rows.get("loss", **than_many) / rows.get("loss", heads=MANY, weights=1))
 
