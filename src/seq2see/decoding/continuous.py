@@ -79,9 +79,9 @@ class SlotSearch:
             each.free += gone
 
     def advance(self) -> list[tuple[Any, list[Hypothesis]]]:
-        """Fill free slots, run up to `UNASKED` decoding steps in each set of slots, and return what has finished.
+        """Fill free slots, and run up to `UNASKED` decoding steps in each set of slots.
 
-        These are the names of the finished sentences, with their hypotheses.
+        Return the names of the sentences that have finished, with their hypotheses.
         """
         with self._recorded.at_work():
             for room in [room for room, waiting in self._waiting.items() if waiting]:
@@ -143,7 +143,7 @@ class SlotSearch:
 
 
 def _done(each: _Set) -> list[tuple[Any, list[Hypothesis]]]:
-    """Remove the finished sentences from their slots, and return them with their hypotheses."""
+    """Remove the finished sentences of a set from their slots; return their names and hypotheses."""
     growing = each.slots.hypotheses.growing_B.tolist()  # waits for the GPU
     done = [slot for slot in sorted(each.running) if not growing[slot]]
     if not done:

@@ -27,7 +27,7 @@ class Constraint(NamedTuple):
     later: tuple[tuple[int, ...], ...]
     """Token sequences that meet the constraint anywhere else in the output."""
     not_after: frozenset[int] = frozenset()
-    """Tokens that must not directly follow such a sequence, since they would continue its last word."""
+    """Tokens that must not directly follow a sequence of `first` or `later`: they would continue its last word."""
     never: frozenset[int] = frozenset()
     """Tokens that the output must not contain, because they begin another translation of the same words."""
 

@@ -264,7 +264,7 @@ class RecordedSearch:
 
     @property
     def _room(self) -> float:
-        """Return the bytes of states of kept `Slots` above which old ones are dropped before new ones are made."""
+        """Return the bytes of decoder states of kept `Slots` above which old ones are dropped for new ones."""
         if self._device.type != "cuda":
             return math.inf
         return KEPT_SHARE * torch.cuda.get_device_properties(self._device).total_memory

@@ -73,7 +73,8 @@ def options(
     Args:
         languages: codes of the languages of the run, if known.
         validation: function that returns the validation set of the run. Its longest source is the length above which
-            sentences are cut (see `SHORTEST_LIMIT`), and words that its targets copy become `Options.stand_ins`.
+            sentences are cut (see `SHORTEST_LIMIT`), and words that its targets copy from the sources are used in place
+            of placeholders (`Options.stand_ins`).
     """
     pairs: Sequence[Pair] = ()
     with contextlib.suppress(SeqError):  # a damaged file is no reason not to translate

@@ -82,7 +82,7 @@ def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed:
     Args:
         temperature: divides the log-probabilities.
         top_k: number of most probable tokens from which to sample; 0 for all.
-        top_p: sample only from the fewest of these tokens whose probabilities sum to at least `top_p`.
+        top_p: sample only from the fewest of the `top_k` tokens whose probabilities sum to at least `top_p`.
         seed: seed of the random numbers; without it, each function samples differently.
     """
     generators: dict[torch.device, torch.Generator] = {}
@@ -376,7 +376,7 @@ class Hypotheses:
 
 
 class FinishedSentences(NamedTuple):
-    """For b sentences, the token and the parent of each open hypothesis at each step, and the ends of the W best."""
+    """For b sentences, token and parent of each open hypothesis at each step, and the ends of the W best finished."""
 
     parents_bTW: npt.NDArray[np.int64]
     tokens_bTW: npt.NDArray[np.int64]
@@ -438,6 +438,7 @@ def beam(
     Args:
         limits: maximum number of output tokens of each sentence, counting the end token.
         prefixes: tokens with which the output of each sentence must begin; ignored if there are constraints.
+        watch: called with each step; it may return indices of sentences whose search is abandoned.
         stop_against: "best" compares the best open hypothesis with the best finished one, as seq2see 0.1.0 did. It
             stops earlier with the same best hypothesis in most sentences, and with poorer ones below it.
         choose: picks each token instead of the most probable one; only with a width of 1.

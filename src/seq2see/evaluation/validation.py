@@ -42,7 +42,7 @@ between two validations; and the number of pairs that are translated even if the
 
 
 def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
-    """Return the mean loss per token, without label smoothing, and `training.metric` of greedy translations.
+    """Return the mean loss per target token, without label smoothing, and `training.metric` of greedy translations.
 
     Args:
         store: the pairs for the loss, as tokens, without those that are too long.
@@ -55,9 +55,9 @@ def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) 
 def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[Pair]:
     """Return the validation pairs that are translated for the metric: all, or every n-th pair of a large set.
 
-    Translating a token takes about as long as training on one or two, so that at most `SEARCHED` of the tokens between
-    two validations keeps validation well below a tenth of the time. The choice depends on settings and pairs alone, not
-    on the machine.
+    Translating a token takes about as long as training on one or two. The translated pairs have at most a share of
+    `SEARCHED` of the tokens trained on between two validations (except for `FEWEST`), so that validation takes well
+    below a tenth of the time. The choice depends on settings and pairs alone, not on the machine.
 
     Args:
         target_tokens: number of tokens in the targets of all pairs.

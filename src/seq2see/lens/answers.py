@@ -46,7 +46,7 @@ class Confidence(Answer):
     """Probabilities of each output token and of its alternatives."""
 
     probability: Floats
-    """T: the probability of each output token, given the tokens before it; their product is the probability of the
+    """For each of T output tokens, its probability given the tokens before it; their product is the probability of the
     translation.
     """
     candidates: list[list[Candidate]]
@@ -58,10 +58,10 @@ class Layers(Answer):
     """Predictions of each decoder layer as if it were the last (logit lens); an RNN counts as one layer."""
 
     probability: Floats
-    """LT: the probability of the output token according to each layer."""
+    """LT (layers, output tokens): the probability of the output token according to each layer."""
     rank: NDArray[np.int64]
-    """LT: the rank of the output token in the vocabulary, ordered by the probabilities of each layer; 1 is the most
-    probable.
+    """LT (layers, output tokens): the rank of the output token in the vocabulary, ordered by the probabilities of
+    each layer; 1 is the most probable.
     """
     candidates: list[list[list[Candidate]]]
 
@@ -106,7 +106,7 @@ class Tree(Answer):
 
 @dataclass(frozen=True, repr=False)
 class Look(Answer):
-    """What a model computes for one translation. Row i of an array of weights has those with which token i attends."""
+    """What a model computes for one translation. Row i of attention weights has those from token i to others."""
 
     source: str
     translation: str

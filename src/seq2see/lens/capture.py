@@ -8,8 +8,8 @@ While a model is recorded, translating uses this very model, in float32, and not
 of `decoding.torch_engine`, so that the steps of a search are recorded, too.
 
 Each name holds a list of tensors in the order of computation. A search runs the decoder once for each step, so that
-item t of a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names follow the paper;
-docs/inside.md lists them all with their shapes.
+item t of a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names follow
+Vaswani et al. (2017); docs/inside.md lists them all with their shapes.
 
 Recording costs nothing while it is not used: it is done by hooks. While queries, keys, values, scores or weights of an
 attention are recorded, it is computed step by step instead of by a fused kernel, which does not return them.

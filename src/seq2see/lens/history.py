@@ -47,12 +47,14 @@ class PairHistory(Answer):
     source_tokens: list[str]
     target_tokens: list[str]
     cross: Floats
-    """PLTS: cross-attention weights of each decoder layer at each validation, the mean of its heads."""
+    """PLTS: cross-attention weights of T target to S source tokens at P validations, averaged over the heads of each of
+    L decoder layers.
+    """
     heads: Floats
-    """PHTS: cross-attention weights of each head of the last decoder layer at each validation."""
+    """PHTS: cross-attention weights of T target to S source tokens at P validations, for H heads of the last layer."""
     encoder: Floats | None
-    """PSS: self-attention weights of the last encoder layer at each validation, the mean of its heads; None if the
-    encoder has no self-attention.
+    """PSS: self-attention weights between S source tokens at P validations, the mean of the heads of the last encoder
+    layer; None if the encoder has no self-attention.
     """
 
 

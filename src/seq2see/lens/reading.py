@@ -174,14 +174,14 @@ def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list
 
 
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """Return N: the log-probability (nats) of each target token, sentence after sentence; ids include end tokens."""
+    """Return the log-probability (nats) of each of N target tokens, sentence after sentence; ids include end tokens."""
     logs_NV = log_probabilities(bundle.model.output(decoded(bundle, sources, targets)))
     said_N, _ = _packed(targets, bundle)
     return logs_NV.gather(-1, said_N[:, None])[:, 0]
 
 
 def decoded(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """Return ND: the output of the decoder at the position that predicts each target token, sentence after sentence."""
+    """Return ND: the decoder's output at the position that predicts each of N target tokens, sentence by sentence."""
     inputs = [[special.BEGIN, *target[:-1]] for target in targets]
     memory = bundle.model.encode(*_packed(sources, bundle))
     return bundle.model.decode(*_packed(inputs, bundle), memory)
@@ -197,7 +197,7 @@ def attention_of(
     """Yield for each pair, the longest first, its index and its attention weights LHQM by kind of attention.
 
     There are L layers with H heads. Q rows attend to M columns: source tokens with the end token, or the decoder's
-    inputs with the begin token, without padding. Kinds of attention that the model does not have are left out.
+    inputs with the begin token, without padding. Kinds that the model does not have are left out.
     """
     places = [place for place in places if place in bundle.settings.model.attention]
     lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
@@ -230,7 +230,7 @@ def _packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor,
 
 
 def log_probabilities(logits_NV: Tensor) -> Tensor:
-    """Return NV: log-probabilities (nats) as in a search; those of tokens that no output may contain are -inf."""
+    """Return log-probabilities (nats) for logits, as in a search: -inf for tokens that no output may contain."""
     scores_NV = logits_NV.float().clone()
     scores_NV[:, search.NEVER] = -math.inf
     return scores_NV.log_softmax(-1)

@@ -21,7 +21,7 @@ class FirstDifference(NamedTuple):
     character: int
     """Index of the first character at which the two translations differ; of its letter, if it is a combining mark."""
     tokens: tuple[int, int]
-    """Index, in the tokens of each translation, of the token at that character, or of the end token if the translation
+    """Index, in the tokens of each translation, of the token at `character`, or of the end token if the translation
     is shorter; the models may have different tokenizers.
     """
 

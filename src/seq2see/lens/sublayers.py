@@ -32,24 +32,24 @@ class Sublayer(Answer):
     keys: list[str]
     """The M tokens that are attended to, one for each column of `scores`."""
     scores: Floats
-    """HLM: query . key / sqrt(d_key), before mask and softmax."""
+    """HLM (heads, queries, keys): query . key / sqrt(d_key), before mask and softmax."""
     keep: np.ndarray
-    """LM: true where a query may attend to a key."""
+    """LM (queries, keys): true where a query may attend to a key."""
     weights: Floats
-    """HLM: the softmax of each row of `scores`, with weight 0 where `keep` is false."""
+    """HLM (heads, queries, keys): the softmax of each row of `scores`, with weight 0 where `keep` is false."""
     heads: Floats
-    """HLV: the output of each head, that is, the sums of the values weighted by `weights`."""
+    """HLV (heads, queries, width of a value): the output of each head: the sums of the values weighted by `weights`."""
     w_o: Floats
     """(H V) x D: the output projection, which is applied to the concatenated heads."""
     output: Floats
-    """LD: the concatenated heads times `w_o`, plus its bias."""
+    """LD (queries, model width): the concatenated heads times `w_o`, plus its bias."""
     before: Floats
-    """LD: the input of the sub-layer, which the residual connection adds to `output`."""
+    """LD (queries, model width): the input of the sub-layer, which the residual connection adds to `output`."""
     sum: Floats
-    """LD: `before` plus `output`."""
+    """LD (queries, model width): `before` plus `output`."""
     normed: Floats
-    """LD: the layer norm of `sum`, which is the output of the sub-layer; with pre-norm, that of `before`, from which
-    the queries are computed and, in self-attention, the keys and values.
+    """LD (queries, model width): the layer norm of `sum`, which is the output of the sub-layer; with pre-norm, that of
+    `before`, from which the queries are computed and, in self-attention, the keys and values.
     """
     pre_norm: bool
 
@@ -103,8 +103,8 @@ class WordInContexts(Answer):
     places: tuple[list[int], list[int]]
     """Indices of the tokens that the word consists of, in each sentence."""
     weights: tuple[list[Floats], list[Floats]]
-    """For each sentence and each encoder layer, HS: the weights with which the word attends to the sentence, averaged
-    over the tokens of the word.
+    """For each sentence and each encoder layer, HS: the weights with which the word attends, in H heads, to the S
+    tokens of the sentence, averaged over the tokens of the word.
     """
     stages: list[str]
     """Names of the stages at which the vectors are compared: embedding, with positions, then each encoder layer."""

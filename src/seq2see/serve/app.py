@@ -1,6 +1,6 @@
 """The HTTP app: its routes, which `/openapi.json` describes, and `Guard`, which checks requests before them.
 
-`Guard` checks host and origin, size, API key and rate; `/translate` and `/detect` check the last two themselves. Routes
+`Guard` checks host and origin, size, API key and rate; `/translate` and `/detect` check key and rate themselves. Routes
 are called with a complete body, and cancelled at the deadline or when the client has disconnected.
 """
 
@@ -67,7 +67,7 @@ QUICK: dict[str, tuple[bytes, ...]] = {
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
-"""Paths that `Guard.at_once` may refuse, unless the body has one of the words: then another engine may answer."""
+"""Paths that `Guard.at_once` may refuse, but not if the body has one of the words: it may need another engine."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -264,7 +264,7 @@ def _inside(service: Service) -> APIRouter:
 async def _terms(
     service: Service, given: dict[str, str | list[str]] | list[list[str]], texts: list[str]
 ) -> list[list[Term]]:
-    """Return the terms of a glossary that occur in each text; an empty list if `given` has no terms."""
+    """Return, for each text, the terms of the glossary `given` that occur in it; an empty list if it has no terms."""
     if not given:
         return []
     service.check_texts(texts)
@@ -282,7 +282,7 @@ async def _terms(
 
 
 async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) -> AsyncIterator[bytes]:
-    """Yield server-sent events: `token` for each token, then `end`; or `error` after a refusal, or at time `due`."""
+    """Yield server-sent events: each `token`, then `end`; or `error` if refused, or at time `due` (after `seconds`)."""
 
     def event(kind: str, what: Any) -> bytes:
         return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
@@ -377,7 +377,7 @@ class Guard:
         self._note(scope["method"], route, status, time.monotonic() - begun)
 
     def at_once(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, peer: Peer) -> bytes | None:
-        """Return a refusal as bytes if the queue is full, or host or origin is not allowed; else None, see `QUICK`.
+        """Return a refusal as bytes if the queue is full, or host or origin is not allowed; None to let the app decide.
 
         It is called under overload, with requests that have arrived completely: to refuse them through a task and the
         ASGI app would take several times as long, and the engine needs the same CPU cores.
@@ -431,7 +431,7 @@ class Guard:
         has_begun: Callable[[], bool],
         begun: float,
     ) -> None:
-        """Run the app until it has answered, the client disconnects, or the deadline (from `begun`) has passed."""
+        """Run the app until it has answered, the client disconnects, or the deadline, counted from `begun`, is over."""
         given = False
 
         async def again() -> Message:
@@ -475,7 +475,7 @@ async def refuse(send: Send, refused: RefusedError, path: str = "") -> None:
 def on_the_wire(
     status: int, line: str, retry_after: int | None = None, hang_up: bool = False, field: str = "error"
 ) -> bytes:
-    """Return a refusal as the bytes of an HTTP response, which is written to the connection without the ASGI app."""
+    """Return the bytes of an HTTP response that refuses a request and says `line`; sent without the ASGI app."""
     headers, body = in_json(RefusedError(status, line, retry_after, hang_up), field)
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in (headers | HEADERS).items()]
@@ -488,7 +488,7 @@ def error_field(path: str) -> str:
 
 
 def in_json(refused: RefusedError, field: str = "error") -> tuple[dict[str, str], bytes]:
-    """Return the headers and the JSON body of a refusal."""
+    """Return the headers and the JSON body of a refusal, whose message is in the field `field`."""
     body = json.dumps({field: translated(refused.line)}, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:

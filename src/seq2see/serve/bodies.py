@@ -13,11 +13,11 @@ SECURITY_SCHEMES = {
 FastAPI would resolve for each request: the service itself checks the key.
 """
 WITHOUT_KEY = ("/health", "/ready", "/languages")
-"""Paths of described routes that need no API key."""
+"""Paths of routes in the OpenAPI description that need no API key."""
 
 
 class Described(FastAPI):
-    """An app whose OpenAPI description says which routes need an API key, if the service has keys."""
+    """A FastAPI app whose OpenAPI description says which routes need an API key, if the service has keys."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI description, with the ways to send an API key."""
@@ -135,7 +135,7 @@ class PatchRequest(ModelRequest):
 
 
 class ContrastRequest(ModelRequest):
-    """Request for reasons why the model prefers its translation to `that`, or its token at `position` to `token`."""
+    """Request for reasons why the model prefers its translation to another (`that`), or a token of it to another."""
 
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
@@ -147,7 +147,7 @@ class ContrastRequest(ModelRequest):
 
 
 class AlignedSpans(BaseModel):
-    """A span of the text and the aligned span of the translation: indices of the first character and after the last."""
+    """Aligned spans of text and translation, each as index of the first character and index after the last one."""
 
     source: tuple[int, int]
     target: tuple[int, int]
@@ -171,7 +171,7 @@ class TranslationConfidence(BaseModel):
 
 
 class TranslatedTerm(BaseModel):
-    """A glossary term: its spans in the text and in the translation, in characters, its form, and how it got there."""
+    """A glossary term: where it is in text and translation (in characters), its form there, and `how` it got there."""
 
     source: tuple[int, int]
     text: str
@@ -249,7 +249,7 @@ class ContrastedHead(BaseModel):
 
 
 class ContrastResponse(BaseModel):
-    """What the preference for one output token depends on, in nats. Positive numbers favour `this`."""
+    """What the preference for one output token depends on, in nats. Positive numbers favour the token `this`."""
 
     source_tokens: list[str]
     prefix: list[str] = Field(description="Output tokens that both translations have in common.")

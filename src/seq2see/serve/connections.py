@@ -26,11 +26,11 @@ PIPELINED_SECONDS = 0.02
 proxies do not pipeline; a client that does must not keep the event loop busy.
 """
 TRIM_SECONDS = 0.1
-"""Seconds from the arrival of a connection that exceeds a limit to the closing of idle connections for it."""
+"""Seconds from the arrival of a connection above a limit until idle connections are closed to keep the limit."""
 
 
 class Connection(Protocol):
-    """The interface of a connection that `Connections` uses."""
+    """Interface of connections, as far as the class `Connections` uses them."""
 
     network: str
     """Network of the client's IP address, by which all connections of a client are counted together."""
@@ -86,8 +86,8 @@ class Connections:
 
     Args:
         most: maximum number of connections that are served, half of them for one client. Up to twice as many are
-            accepted: idle ones are then closed after a moment, and if all are busy, the surplus ones (see `enter`)
-            get an answer to /health only.
+            accepted: idle ones are then closed after `TRIM_SECONDS`, and if all are busy, the surplus ones (see
+            `enter`) get an answer to /health only.
     """
 
     def __init__(self, most: int) -> None:
@@ -130,7 +130,7 @@ class Connections:
         return len(client.all) > self._most_each or self._count > self._most
 
     def _trim(self) -> None:
-        """Close idle connections above the limits; for the server's limit, only those of the largest clients."""
+        """Close idle connections above the limits; for the server's limit, those of the clients with the most."""
         self._is_trim_due = False
         for client in list(self._clients.values()):
             while len(client.all) > self._most_each and self._drop(client.least_needed):

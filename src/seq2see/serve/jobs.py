@@ -132,9 +132,10 @@ def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
 def cost(
     source_tokens: int, beam: int, output_ratio: float, decoding: Decoding, output_tokens: int, least_output: int = 0
 ) -> int:
-    """Estimate the cost of one text, proportional to the expected time: about its source tokens if typical, at least 1.
+    """Estimate the cost of one text, at least 1, in proportion to the time that translating it is expected to take.
 
-    Decoding is most of it: one step for each output token, whose time grows with the beam width.
+    That of a typical text is about its number of source tokens. Decoding is most of it: one step for each
+    output token, whose time grows with the beam width.
 
     Args:
         source_tokens: number of tokens of the text with the end token.
@@ -199,7 +200,7 @@ class Slice(NamedTuple):
 
     @property
     def asked(self) -> Asked:
-        """Return the parameters of the request with these lines only, or with all if the job cannot be split."""
+        """Return the parameters of the request with the lines of this slice only, or with all if it cannot be split."""
         asked, part = self.job.asked, slice(self.begin, self.end)
         if len(self.job.costs) == 1:
             return asked
@@ -207,7 +208,7 @@ class Slice(NamedTuple):
 
 
 class FairQueue:
-    """The jobs of which all or some lines wait for an engine, taken in the order that the module describes."""
+    """The jobs of which all or some lines wait for an engine, in the fair order that the module `jobs` describes."""
 
     def __init__(self) -> None:
         self._jobs: dict[Job, None] = {}

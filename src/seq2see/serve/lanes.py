@@ -143,7 +143,7 @@ class Lane:
 
     @property
     def silent(self) -> float:
-        """Return the seconds since the engine began its batch or, in slots, was last measured; 0 if it is idle."""
+        """Return the seconds since the engine began its batch or, in slots, its speed was measured; 0 if it is idle."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     @property
@@ -406,7 +406,7 @@ class Lane:
         return True
 
     def _note(self, requests: int, cost: int, seconds: float) -> None:
-        """Learn from a finished batch, and refuse begun jobs above `SMALL` that can no longer be done in time."""
+        """Update the speed after a batch, and refuse begun jobs above `SMALL` that can no longer be done in time."""
         self._learn(cost, seconds)
         self._heard("batch", self.name, requests, cost, seconds)
         for job in self.queue:

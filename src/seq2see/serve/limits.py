@@ -47,7 +47,7 @@ class Limits:
     beam: int = 10
     """Maximum beam width that a request may ask for, unless that of the run is wider; a still wider one is refused."""
     output_tokens: int = 2048
-    """Maximum number of output tokens for one text, whatever the settings of the run allow."""
+    """Maximum number of output tokens for one text, whatever the settings of the run allow; the search ends there."""
     body_bytes: int = 256 * 1024
     """Maximum size in bytes of the body of a request; a larger one is refused."""
     body_seconds: float = 10.0
@@ -55,11 +55,13 @@ class Limits:
     load_seconds: float = 300.0
     """Maximum seconds for an engine process to load its models, after which it counts as failed."""
     cached: int = 0
-    """Maximum number of sentences of documents whose translations are cached; 0 for no cache."""
+    """Maximum number of sentences of documents whose translations are cached, 0 for no cache; above it, the least
+    recently used are dropped.
+    """
 
     @property
     def longest(self) -> float:
-        """Return the maximum seconds that a request can take: the longer of its time limits, and 1 to refuse it."""
+        """Return the maximum seconds of a request: the longer of `deadline` and `body_seconds`, plus 1 to refuse it."""
         return max(self.deadline, self.body_seconds) + 1
 
 

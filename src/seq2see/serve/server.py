@@ -38,8 +38,8 @@ MOST_HEAD_BYTES = 64 * 1024
 MOST_UNREAD_BYTES = 64 * 1024
 """Number of received bytes of a connection that are not parsed yet, above which no more are read from its socket."""
 MOST_PIECES = 64
-"""Maximum number of pieces of received data, each up to an empty line, that are parsed in one turn of a connection; a
-body with empty lines consists of several.
+"""Maximum number of pieces of received data, each up to an empty line, that are parsed in one turn of a connection,
+the rest in later turns; a body with empty lines consists of several pieces.
 """
 IDLE_SECONDS = 10
 """Seconds without a request after which a connection is closed; up to twice as many if part of one has arrived."""
@@ -135,7 +135,7 @@ def _config(guard: Guard, service: Service) -> uvicorn.Config:
 
 
 def _origins(address: str, allowed: Sequence[str], names: Collection[str]) -> Origins:
-    """Return the check of hosts and origins. Unless `*` is in `names`, it accepts only these host names and those that
+    """Return the check of hosts and origins. Unless `*` is in `names`, it accepts only the hosts `names` and those that
     no other site can have (see `Origins`).
     """
     if "*" in names:
@@ -162,7 +162,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _room_for_connections() -> int:
-    """Raise the limit of open files for twice `MOST_CONNECTIONS`, if possible, and return how many are served."""
+    """Raise the limit of open files, if possible, so that twice `MOST_CONNECTIONS` can be accepted; return how many
+    connections can be served.
+    """
     wanted = 2 * MOST_CONNECTIONS + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -24,7 +24,7 @@ class Suggestion:
     reasons: dict[str, str]
     """Short reasons with facts about the corpus, keyed by the rows of `ROWS`."""
     candidates: tuple[dict[str, Any], ...] = ()
-    """Tokenizer settings that trials may compare, as overlays for `data`; the first equals that of `settings`."""
+    """Tokenizer settings that trials may compare, as overlays for `data`; the first is the one in `settings`."""
 
 
 class Rule(NamedTuple):

@@ -65,7 +65,7 @@ class Side:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Side":
-        """Return the counts of these texts."""
+        """Return a side with the counts of characters and words in `texts`."""
         side = cls()
         for text in texts:
             side.add(text)
@@ -116,7 +116,7 @@ class Survey:
     """One in this many blocks is kept in `stretches`; the number doubles whenever there are more than `STRETCHES`."""
 
     def keep(self, number: int, block: list[Pair]) -> None:
-        """Put the block with this number into `stretches` or not, so that the blocks there are evenly spread."""
+        """Add block `number` of the corpus to `stretches` if it is one in `every`, so that blocks are evenly spread."""
         if number % self.every == 0:
             self.stretches.append((self.pairs, block))
         if len(self.stretches) > STRETCHES:
@@ -257,7 +257,7 @@ class Text:
     where: TagPlace
     """Where the texts of the side have tags, such as `<RX_1>`: at the beginning, the end, both, or nowhere."""
     tags: int
-    """Number of tokens that the vocabulary needs for these tags."""
+    """Number of tokens that the vocabulary needs for the tags in the texts; see `where`."""
 
 
 def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> Text:
@@ -354,8 +354,8 @@ HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
 }
 """Hash functions, by name, from a text to a pseudo-random number from 0 to 1. Texts with low numbers are held out for
 validation. CRC32 is linear, so that the numbers of similar texts are related: for a share of 10 %, it chooses 124 of
-000 to 999 instead of 100, none of which ends in 3 or 7. It is used only for fine-tuning a run of seq2see 0.1.0, which
-used it: the same choice keeps pairs that its model has already learned out of the new validation set.
+the texts 000 to 999 instead of 100, none of which ends in 3 or 7. It is used only for fine-tuning a run of seq2see
+0.1.0, which used it: the same choice keeps pairs that its model has already learned out of the new validation set.
 """
 HASH: Final = "blake2b"
 """Name of the hash in `HASHES` that new runs use. The manifest records it as `held_out_by`; runs without that entry

@@ -14,7 +14,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Trained:
-    """A row of the log: mean losses and throughput since the last such event, and the latest update.
+    """A row of the log: mean losses and throughput since the last `Trained`, and the latest update.
 
     `gradient_norm` (before clipping) and the learning rate `rate` are those of update `step`; `epoch` counts from 0.
     """
@@ -32,7 +32,7 @@ class Trained:
     tokens_per_second: float
     seconds: float
     skipped: int = 0
-    """Number of updates since the last such event that were skipped because loss or gradient was not finite."""
+    """Number of updates since the last `Trained` that were skipped because loss or gradient was not finite."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Shrunk:
 
 @dataclass(frozen=True)
 class Returned:
-    """Consecutive updates up to `failed_at` were not finite: training resumes from the checkpoint of an earlier `step`,
-    at half the learning rate.
+    """Loss or gradient of consecutive updates up to `failed_at` was not finite: training resumes from the checkpoint of
+    an earlier `step`, at half the learning rate.
     """
 
     step: int

@@ -58,7 +58,7 @@ class Observed:
 
 @contextlib.contextmanager
 def observed(model: Seq2Seq) -> Iterator[Observed]:
-    """Yield an `Observed` that gets the inputs of the attention whose head learns to align when the model runs inside.
+    """Yield an `Observed`; while the context lasts, it gets the inputs of the attention whose head learns to align.
 
     The model must be a Transformer; `special.alignment_head` says which head it is.
     """

@@ -280,7 +280,7 @@ class _Loop:
         return self.reason != INTERRUPTED and (regularly or self.reason is not None)
 
     def _limit(self) -> str | None:
-        """Return which limit is reached, as a text, or None; the time is that of the slowest rank, for all to end."""
+        """Return which limit is reached, as a text, or None; all ranks use the time of the slowest, to end together."""
         progress = self.progress
         if self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))
@@ -437,7 +437,7 @@ def _average(
     lower_is_better: bool,
     group: Group,
 ) -> Iterator[Validated]:
-    """Average the last checkpoints, if two or more; save the average as the model if it validates best of all."""
+    """Average the last checkpoints, if there are several; save the average as the model if it validates best of all."""
     last = checkpoint.with_weights(run / "checkpoints", settings.average) if group.is_first else []
     count = group.first_does(lambda: len(last))
     if count < 2:

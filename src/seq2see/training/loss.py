@@ -1,4 +1,4 @@
-"""Label-smoothed cross entropy that ignores padding (paper, section 5.4), computed together with the output layer.
+"""Label-smoothed cross entropy that ignores padding (Vaswani et al., 2017, section 5.4), with the output layer.
 
 Read `written_out` first: it is the definition. `smoothed_cross_entropy` computes the same, and is used in training.
 Logits over the vocabulary are by far the largest tensors of a step, so they are computed, used and freed a few rows at

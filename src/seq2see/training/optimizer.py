@@ -1,4 +1,4 @@
-"""Adam as in the paper (section 5.3), in PyTorch's fused form, with weight decay if it is set (AdamW).
+"""Adam as in Vaswani et al. (2017, section 5.3), in PyTorch's fused form, with weight decay if it is set (AdamW).
 
 This module also reads and sets the random state: an update changes nothing but the weights, their running means and the
 random state.
@@ -20,14 +20,15 @@ class Adam:
         w = w - rate * (m / (1 - beta_1^t)) / (sqrt(v / (1 - beta_2^t)) + epsilon)        in update t
 
     PyTorch's `adamw` computes this in `step`; m and v are called `exp_avg` and `exp_avg_sq` there. The defaults in
-    `config.Training` are those of the paper: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9.
+    `config.Training` are those of Vaswani et al. (2017): beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9.
 
     PyTorch's functional Adam is called without the class `Optimizer`, which imports PyTorch's compiler: that takes a
     second at the start of every training, and 75 MB. Besides, that class numbers weights by groups, so that the numbers
     would change if only some weights decay.
 
     All means are allocated in the constructor and not at the first update, where they would lie between the tensors of
-    a step and fragment the memory: on a CPU that costs 80 MB for the paper's base model (docs/log.md).
+    a step and fragment the memory: on a CPU that costs 80 MB for the base model of Vaswani et al.
+    (docs/log.md).
     """
 
     def __init__(self, weights: Iterable[nn.Parameter], settings: Training) -> None:

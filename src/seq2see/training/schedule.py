@@ -1,10 +1,12 @@
-"""The learning rate over time (paper, section 5.3)."""
+"""The learning rate over time (Vaswani et al., 2017, section 5.3)."""
 
 import math
 
 
 def noam(step: int, d_model: int, warmup_steps: int) -> float:
-    """Return d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), the learning rate of equation 3.
+    """Return the learning rate d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) of update `step`.
+
+    This is equation 3 of Vaswani et al. (2017).
 
     >>> f"{noam(4000, 512, 4000):.5e}"
     '6.98771e-04'
@@ -17,8 +19,8 @@ def rate(step: int, *, schedule: str, peak: float, d_model: int, warmup_steps: i
     """Return the learning rate of update `step`, counted from 1.
 
     It rises linearly to `peak` at the end of warm-up. Then it falls with the inverse square root of the step if
-    `schedule` is "noam", and along a cosine to 0 at `max_steps` otherwise. If `peak` is 0, the peak of the paper is
-    used: "noam" then equals the function `noam`.
+    `schedule` is "noam", and along a cosine to 0 at `max_steps` otherwise. If `peak` is 0, the peak is that of the
+    function `noam`, which the schedule "noam" then equals.
     """
     peak = peak or noam(warmup_steps, d_model, warmup_steps)
     if step <= warmup_steps:

@@ -42,7 +42,7 @@ UNSUPPORTED = (
 
 
 TagNames = Annotated[str, Field(max_length=10_000)] | Annotated[list[str], Field(max_length=1000)]
-"""Names of elements: a list, or a text with commas between the names."""
+"""Names of XML or HTML elements: a list, or a text with commas between the names."""
 
 
 class DeepLRequest(BaseModel):
@@ -291,7 +291,13 @@ def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
 
 
 async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = ()) -> Fields:
-    """Return the validated fields of a request; null fields count as missing, `UNSUPPORTED` ones are refused if set."""
+    """Return the fields of a request as a `kind`; null fields count as missing.
+
+    Raise a refusal if a field is invalid, or if one of `UNSUPPORTED` is set.
+
+    Args:
+        lists: names of the fields that a form may repeat, with all their values.
+    """
     fields = await libretranslate.read_fields(request, lists)
     if isinstance(fields, dict):
         fields = {name: value for name, value in fields.items() if value is not None}
@@ -322,7 +328,7 @@ def _wanted(asked: DeepLRequest) -> Wanted:
 
 
 def _names(given: str | list[str]) -> frozenset[str]:
-    """Return the names of elements, given as a list or separated by commas, in lower case."""
+    """Return the names of XML or HTML elements, given as a list or separated by commas, in lower case."""
     listed = [given] if isinstance(given, str) else given
     return frozenset(name.strip().lower() for each in listed for name in each.split(",") if name.strip())
 
@@ -346,6 +352,6 @@ def _base(code: str | None) -> str:
 
 
 def _spelled(code: str) -> str:
-    """Return a code as Babel spells it: `en-GB`."""
+    """Return a language code as the library Babel spells it: `en-GB`."""
     language, dash, region = code.partition("-")
     return f"{language.lower()}{dash}{region}"
