@@ -61,7 +61,7 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     shapes = read_shapes(path)
     asked, there = count_parameters(settings.model, *sizes), sum(map(math.prod, shapes.values()))
     if asked > 2 * there + ROOM:
-        raise RunError(f"{path}: {there:,} weights, the settings require {asked:,}. Copy the run again")
+        raise RunError(f"{path}: {there:,} parameters, the settings require {asked:,}. Copy the run again")
     if settings.model.architecture == "transformer":  # before time and memory are taken to build one
         check_fit(transformer_shapes(settings.model, *sizes), shapes)
     check_memory(path, asked + there)
@@ -189,7 +189,7 @@ def check_fit(own: Shapes, shapes: Shapes) -> None:
         raise RunError(f"the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign}")
     for name, shape in shapes.items():
         if own[name] != shape:
-            raise RunError(f"weight {name} is {list(shape)}, the settings require {list(own[name])}")
+            raise RunError(f"weight {name} has shape {list(shape)}, the settings require {list(own[name])}")
 
 
 # Files of tensors: safetensors, with a checksum

@@ -403,7 +403,9 @@ def _check_together(settings: Settings) -> None:
     data, model = settings.data, settings.model
     _check_model(model)
     if model.longest <= data.max_length:
-        raise SettingError("model.max_positions must be larger than data.max_length (one is for the end token)")
+        raise SettingError(
+            "model.max_positions must be larger than data.max_length (one position is for the end token)"
+        )
     for side, kind, pattern in _sides(data):
         if kind == "pattern" and not pattern:
             choice = f"a regular expression, or one of {', '.join(patterns.NAMED)}"
@@ -439,7 +441,7 @@ def _check_model(model: Model) -> None:
         if model.architecture != "rnn" and width % 2:
             name = "d_hidden" if model.d_hidden else "d_model"
             raise SettingError(
-                f"model.{name} = {width}: each direction of an RNN has half of the state, so it must be even"
+                f"model.{name} = {width}: each direction of the encoder has half of the state, so it must be even"
             )
     elif model.architecture == "convolutional":
         return
@@ -472,8 +474,8 @@ def check_decoding(decoding: Decoding) -> None:
     shortest = int(decoding.max_ratio * 8) + decoding.max_extra
     if decoding.beam * shortest > MOST_GROWN:
         raise SettingError(
-            f"decoding.beam = {decoding.beam:,} hypotheses of {shortest:,} tokens for the shortest text "
-            f"(decoding.max_ratio, decoding.max_extra) are more than {MOST_GROWN:,} tokens: lower one"
+            f"decoding.beam = {decoding.beam:,} hypotheses of up to {shortest:,} tokens (decoding.max_ratio, "
+            f"decoding.max_extra) for a text of 8 tokens are more than {MOST_GROWN:,} tokens: lower one of the three"
         )
 
 

@@ -262,9 +262,7 @@ class WorkerProcess:
         self._process.kill()
         code = self._process.wait()
         how = f"by signal {-code}; is memory used up?" if code < 0 else f"with code {code}."
-        return RunError(
-            f"one of the processes that share the work ended {how} Try again, or on fewer cores: taskset -c 0"
-        )
+        return RunError(f"a worker process ended {how} Try again, or on one core: taskset -c 0 COMMAND")
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM, which a task may handle; a task that does not handle it is ended by it."""

@@ -380,7 +380,7 @@ def test_one_line_out_for_every_line_in(cli, run: Path) -> None:
     assert (found[0], found[1], found[2], found[9], found[10]) == ("AB", "", "", "H", "")
     assert lines_of(ended.err) == [
         "line 4: longer than decoding.max_source = 1024 tokens, the rest was cut",
-        "line 5: the model knows no part of it, so the translation is a guess",
+        "line 5: all of its tokens are unknown to the model, so the translation is a guess",
     ]
 
 
@@ -472,7 +472,7 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["look", "RUN", "ab", "--layer", "-1", "-o", "x.png"], "--layer -1: layers are counted from 1"),
         (["look", "RUN", "ab", "--layer", "1", "--picture", "heads"], "--layer 1: does not apply to"),
         (["look", "RUN", "ab", "--place", "cross", "--picture", "beam"], "--place cross: does not apply to"),
-        (["look", "RUN", "ab", "--target", "B", "--picture", "beam"], "the model searched without --target"),
+        (["look", "RUN", "ab", "--target", "B", "--picture", "beam"], "--target there is no beam search"),
         (["look", "RUN", "ab", "-o", "x.gif"], "x.gif"),
         (["look", "RUN", "ab", "-o", "none/x.png"], "none"),
         (["look", "RUN", "  "], "empty"),

@@ -98,7 +98,7 @@ def test_version_for_bug_reports(cli) -> None:
 
 def test_verbose_belongs_to_version(cli) -> None:
     ended = cli("--verbose")
-    assert (ended.code, ended.err) == (2, "seq2see: --verbose and --json before a verb need --version\n")
+    assert (ended.code, ended.err) == (2, "seq2see: --verbose and --json before a command need --version\n")
 
 
 def test_the_version_alone_imports_no_verb() -> None:

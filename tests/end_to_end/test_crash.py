@@ -229,7 +229,7 @@ def test_a_manifest_without_its_counts(finished: Path, cli) -> None:
     (finished / "manifest.json").write_text(json.dumps(facts))
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *LONGER)
     assert ended.code == 2
-    assert "no number for 'dropped_empty'; it was damaged. Copy the run again" in ended.err
+    assert "'dropped_empty' is missing or no integer; the file is damaged. Copy the run again" in ended.err
 
 
 def test_a_damaged_last_checkpoint_costs_only_itself(finished: Path, cli) -> None:
@@ -263,4 +263,4 @@ def test_a_corpus_that_changed_inside_the_run(finished: Path, cli) -> None:
         "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=140"
     )
     assert ended.code == 2
-    assert "its tokens are damaged. Copy the run again, or train again with --force" in ended.err
+    assert "source.tokens or target.tokens is damaged. Copy the run again, or train again with --force" in ended.err

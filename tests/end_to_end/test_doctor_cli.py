@@ -69,7 +69,10 @@ def test_a_clean_copy_trains_and_is_clean(cli) -> None:
     write_bad()
     ended = cli("doctor", "bad.tsv", "--write", "clean.tsv")
     assert ended.code == 0
-    assert ended.out.splitlines()[-1] == "394 pairs in clean.tsv, 4 of them repaired; 6 dropped: clean.dropped.tsv"
+    assert (
+        ended.out.splitlines()[-1]
+        == "394 pairs in clean.tsv, 4 of them repaired; 6 dropped, listed in clean.dropped.tsv"
+    )
     sides = [(pair.source, pair.target) for pair in Pairs("clean.tsv")]
     assert len(sides) == 394
     for pair in (("café du monde", "카페"), ("one two three", "하나 둘"), ("good morning", "안녕하세요")):
@@ -198,9 +201,9 @@ def test_no_file_is_too_bad(cli, name: str, content: bytes) -> None:
         (["x.dat"], "--format"),
         (["x.tsv", "--format", "tvs"], "Did you mean 'tsv'?"),
         (["x.tsv", "--against", "none.tsv"], "none.tsv: no such file"),
-        (["x.tsv", "--write", "x.tsv", "--force"], "would replace what is examined"),
+        (["x.tsv", "--write", "x.tsv", "--force"], "would replace an examined file"),
         (["x.tsv", "--write", "there.tsv"], "there.tsv: exists already"),
-        (["x.tsv", "--against", "there.tsv", "--write", "there.tsv", "--force"], "would replace what is examined"),
+        (["x.tsv", "--against", "there.tsv", "--write", "there.tsv", "--force"], "would replace an examined file"),
         (["x.tsv", "--picture", "there.png"], "there.png: exists already. Choose another name, or replace it"),
         (["x.tsv", "--write", "clean.csv"], "a .tsv file"),
         (["x.tsv", "--picture", "x.gif"], "unknown picture format '.gif'"),

@@ -93,7 +93,9 @@ def test_pruning_of_a_run(cli, trained, tmp_path, monkeypatch):
     first, *parts = ended.out.splitlines()
     assert first.startswith("pairs: 2 of words.tsv; with all heads: loss 0.")
     assert [line.partition(":")[0] for line in parts] == ["encoder", "decoder", "cross", "all"]
-    assert all(" of 2 heads can be removed for less than a tenth more loss; in random order: " in p for p in parts[:3])
+    assert all(
+        " of 2 heads can be removed before the loss rises by more than 10 %; in random order: " in p for p in parts[:3]
+    )
     drawn = (tmp_path / "pruning.svg").read_text(encoding="utf-8")
     assert drawn.count(">removed heads<") == 4
     assert ">exact match, %<" in drawn

@@ -204,7 +204,9 @@ def test_tags_and_languages_are_kept(cli) -> None:
     )
     assert json.loads(Path("french/old_validation.jsonl").read_text().split("\n")[0])["source"].startswith("<2")
     refused(
-        cli("train", "a.en,a.it", "--from", "both", "--out", "new", *few), "has pairs to it", "translates to de, fr"
+        cli("train", "a.en,a.it", "--from", "both", "--out", "new", *few),
+        "has target language it",
+        "translates to de, fr",
     )
     refused(cli("train", new_pairs(), "--from", "both", "--out", "new", *few), "--target-language")
 

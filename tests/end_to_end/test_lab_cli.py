@@ -80,7 +80,7 @@ def test_the_list_measures_nothing(cli, tmp_path, monkeypatch):
         (["scaling", "--first-seed", "-1"], "--first-seed"),
         (["scaling", "--pairs", "dates"], "--pairs is for the claim comparison"),
         (["comparison", "--pairs", "nothing.tsv"], "nothing.tsv"),
-        (["scaling", "--out", "full"], "not the folder of a lab"),
+        (["scaling", "--out", "full"], "not a folder with results of `seq2see lab`"),
         (["scaling", "--out", "full/file"], "a file, expected a folder"),
     ],
 )

@@ -160,7 +160,7 @@ def test_weights_of_another_shape(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text(path.read_text().replace("d_ff = 12", "d_ff = 13"))
     message = refused(tmp_path)
-    assert "feed_forward.w_1.bias is [12], the settings require [13]" in message
+    assert "feed_forward.w_1.bias has shape [12], the settings require [13]" in message
 
 
 def test_weights_of_another_model(tmp_path: Path) -> None:

@@ -72,7 +72,9 @@ def data_list(as_json: Json = False, debug: Debug = False) -> None:
 
 def data_get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a corpus; `seq2see data list` shows all.")],
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files for --from.")] = None,
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Further local files or folders for --from.")
+    ] = None,
     places: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,7 +87,9 @@ def data_get(
     from seq2see.text import downloads
 
     if more and not places:
-        raise SettingError(f"one corpus at a time: {name}, then {', '.join(more)}. Files come after --from")
+        raise SettingError(
+            f"one corpus at a time, not {name} and {', '.join(more)}. Local files are given after --from"
+        )
     with Downloads() as watch:
         folder = downloads.get(name, [*(places or ()), *(more or ())], watch)
     if folder is None:

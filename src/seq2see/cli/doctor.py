@@ -87,7 +87,7 @@ def doctor(
     if write and written:
         echo(
             f"{written.kept:,} pairs in {write}, {written.repaired:,} of them repaired; "
-            f"{written.dropped:,} dropped: {cleaning.dropped_beside(Path(write))}"
+            f"{written.dropped:,} dropped, listed in {cleaning.dropped_beside(Path(write))}"
         )
     elif diagnosis.changes and diagnosis.kept and not {"shift", "order"} & {each.name for each in diagnosis.problems}:
         again = [word for word in sys.argv[1:] if word != "--force"]

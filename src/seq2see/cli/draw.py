@@ -179,7 +179,9 @@ def draw_heads(
     pairs: PairsToMeasure = None,
     limit: Annotated[
         int,
-        typer.Option(min=1, help="Maximum number of pairs, the first ones; each is translated once for every head."),
+        typer.Option(
+            min=1, help="Use at most this many pairs, from the first on; all are translated once without each head."
+        ),
     ] = 100,
     to: To = None,
     out: Out = None,
@@ -216,12 +218,18 @@ def draw_pruning(
     pairs: PairsToMeasure = None,
     limit: Annotated[
         int,
-        typer.Option(min=2, help="Maximum number of pairs, the first ones; one half ranks heads, the other measures."),
+        typer.Option(
+            min=2, help="Use at most this many pairs, from the first on; half rank the heads, half measure the curves."
+        ),
     ] = 200,
-    orders: Annotated[int, typer.Option(min=0, max=20, help="Number of random orders to compare with.")] = 3,
+    orders: Annotated[
+        int, typer.Option(min=0, max=20, help="Number of random orders of removing heads, for comparison.")
+    ] = 3,
     points: Annotated[
         int,
-        typer.Option(min=1, max=1000, help="Maximum number of points of a curve; each translates half of the pairs."),
+        typer.Option(
+            min=1, max=1000, help="Maximum number of points of a curve; for each, half of the pairs are translated."
+        ),
     ] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random orders.")] = 1,
     to: To = None,
@@ -251,7 +259,9 @@ def draw_pruning(
     )
     for part in found.parts:
         own, others = found.curve(part), [str(each.removable) for each in found.random(part)]
-        line = f"{part}: {own.removable} of {len(own.heads)} heads can be removed for less than a tenth more loss"
+        line = (
+            f"{part}: {own.removable} of {len(own.heads)} heads can be removed before the loss rises by more than 10 %"
+        )
         echo(f"{line}; in random order: {', '.join(others)}" if others else line)
 
 
@@ -306,7 +316,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
     if not Path(model).is_dir():
         raise SettingError(f"{model}: neither a run folder nor a preset. {nearest(model, config.PRESETS)}")
     if assignments:
-        raise SettingError("--set changes a preset; a run is drawn as it was trained. Leave one out")
+        raise SettingError("--set applies to presets only; a run is drawn as it was trained. Leave --set out")
     from seq2see.tokens.store import Tokenizers
 
     storage.read_manifest(Path(model))

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from seq2see.text.corpora import Parts
     from seq2see.text.pair import Pair
 
-_RUNS = "Run folder, or several: one system, trained with different seeds."
-_AGAINST = "Compare with this run; repeat for more seeds. A verdict needs at least 4 runs on each side."
+_RUNS = "Run folder, or several runs of one system that differ only in their seed."
+_AGAINST = (
+    "Compare with this run; may be repeated for other seeds. A verdict (better, worse) needs at least 4 runs on each "
+    "side."
+)
 _REFERENCES = "File of further references, one line per pair; may be repeated."
 
 

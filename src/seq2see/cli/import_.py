@@ -45,4 +45,5 @@ def import_(
     languages = found.settings.data.tags.split()
     echo(f"{run}: {facts['parameters']:,} parameters, {len(found.tokenizers.target):,} target tokens")
     if languages:
-        echo(f"{run}: translates to {len(languages)} languages; choose one with --to: {' '.join(languages[:20])}")
+        some = " ".join(languages[:20]) + " ..." * (len(languages) > 20)
+        echo(f"{run}: translates to {len(languages)} languages; choose one with translate --to: {some}")

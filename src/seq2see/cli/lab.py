@@ -35,10 +35,10 @@ def lab(
         ),
     ] = None,
     first_seed: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="First seed; with another one, new seeds test the verdicts again.")
+        int, typer.Option(min=0, max=1_000_000, help="First seed; another one checks the verdicts with new seeds.")
     ] = 1,
     pairs: Annotated[
-        str, typer.Option(metavar="PAIRS", help="Corpus for the claim `comparison`, as train reads it; default: dates.")
+        str, typer.Option(metavar="PAIRS", help="Corpus (file or name) for the claim `comparison`; default: dates.")
     ] = "",
     list_only: Annotated[bool, typer.Option("--list", help="List the claims without measuring them.")] = False,
     as_json: Json = False,

@@ -53,7 +53,7 @@ def look(
     ] = None,
     beside: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Show a second run beside this one, on one page: where their outputs differ."),
+        typer.Option(metavar="RUN", help="Show a second run beside this one, and where their outputs differ."),
     ] = None,
     picture: Annotated[
         str | None,
@@ -172,7 +172,7 @@ def _check(
     if target is not None and not target.strip():
         raise SettingError("--target is empty: leave it out, or give a translation")
     if picture == "beam" and target is not None:
-        raise SettingError("--picture beam: the model searched without --target. Leave one out")
+        raise SettingError("--picture beam: with --target there is no beam search to draw. Leave one of them out")
     drawn = picture or "attention"
     for option, value in chosen.items():
         if as_page and value is not None:

@@ -50,11 +50,17 @@ NBest = Annotated[int, typer.Option(min=1, metavar="K", help="Number of translat
 Sample = Annotated[
     bool, typer.Option("--sample", help="Sample each token from its probabilities instead of searching.")
 ]
-Temperature = Annotated[float, typer.Option(min=0.01, help="With --sample: below 1 less varied, above 1 more varied.")]
+Temperature = Annotated[
+    float, typer.Option(min=0.01, help="With --sample: outputs vary less below 1, and more above 1.")
+]
 TopK = Annotated[int, typer.Option(min=0, help="With --sample: sample from the k most probable tokens; 0: from all.")]
 TopP = Annotated[
     float,
-    typer.Option(min=0.01, max=1.0, help="With --sample: sample from the top tokens with this total probability."),
+    typer.Option(
+        min=0.01,
+        max=1.0,
+        help="With --sample: sample from the most probable tokens that together have this probability.",
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(help="With --sample: random seed, for the same output each time.")]
 EngineOption = Annotated[

@@ -102,12 +102,14 @@ def _program(
     as_json: Annotated[bool, typer.Option("--json", help="With --version: print as JSON.")] = False,
     lang: Annotated[
         str | None,
-        typer.Option(metavar="CODE", help="Language of messages: en or ko; also after a verb. Default: the locale."),
+        typer.Option(
+            metavar="CODE", help="Language of messages: en or ko; also accepted after a command. Default: the locale."
+        ),
     ] = None,
 ) -> None:
     if not version:
         if verbose or as_json:
-            raise SettingError("--verbose and --json before a verb need --version")
+            raise SettingError("--verbose and --json before a command need --version")
         _help_if_alone(context)
         return
     about: dict[str, Any] = {"seq2see": __version__}

@@ -12,7 +12,9 @@ from seq2see.errors import SettingError
 CachedSentences = Annotated[
     int,
     typer.Option(
-        min=0, max=10_000_000, help="Maximum number of cached translations of sentences of documents; 0: no cache."
+        min=0,
+        max=10_000_000,
+        help="Maximum number of sentences of documents whose translations are cached; 0: no cache.",
     ),
 ]
 AllowedHosts = Annotated[
@@ -36,7 +38,7 @@ def serve(
     engine: EngineOption = "auto",
     precision: PrecisionOption = None,
     api_keys: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Require one of the keys in this file, one per line.")
+        str | None, typer.Option(metavar="FILE", help="Require one of the API keys in this file, one per line.")
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
@@ -44,16 +46,18 @@ def serve(
     ] = None,
     allow_host: AllowedHosts = None,
     rate_limit: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Maximum number of requests per minute of a client; 0: no limit.")
+        int, typer.Option(min=0, max=1_000_000, help="Maximum number of requests per client and minute; 0: no limit.")
     ] = 0,
     deadline: Annotated[
         float, typer.Option(min=1, max=86_400, help="Maximum seconds for one request; after that, status 504.")
     ] = 30,
     queue: Annotated[
-        int, typer.Option(min=1, help="Maximum number of waiting requests; more are refused (429).")
+        int, typer.Option(min=1, help="Maximum number of waiting requests; more are refused (status 429).")
     ] = 256,
     load_timeout: Annotated[float, typer.Option(min=1, max=86_400, help="Maximum seconds to load the models.")] = 300,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens in a batch; 1: each text alone.")] = 2048,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum number of tokens in a batch; 1: translate each text alone.")
+    ] = 2048,
     max_characters: Annotated[int, typer.Option(min=1, help="Maximum number of characters in one request.")] = 10_000,
     max_texts: Annotated[int, typer.Option(min=1, help="Maximum number of texts in one request.")] = 100,
     max_beam: Annotated[int, typer.Option(min=1, help="Maximum beam width that a request may ask for.")] = 10,

@@ -62,7 +62,7 @@ def train(
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
     tag: Annotated[
-        bool, typer.Option("--tag", help="Train one model for several target languages, by a tag before each source.")
+        bool, typer.Option("--tag", help="Train for several target languages, with a language tag before each source.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the training in the run folder where it stopped.")

@@ -173,7 +173,7 @@ def _translate_text(
         sys.stdout.buffer.write(joined.text.encode("utf-8", "replace"))
     if counts.guessed or counts.tags_guessed:
         echo(
-            f"placed without an alignment: {counts.tags_guessed} of {counts.tags} tags, "
+            f"placed by guess, without an alignment: {counts.tags_guessed} of {counts.tags} tags, "
             f"{counts.guessed} of {counts.placeholders} placeholders",
             err=True,
         )
@@ -210,7 +210,7 @@ def _warn(number: int, result: "Result", limit: int) -> None:
         if term.how == "missing":
             echo(f"line {number}: no translation with the term '{term.text}' as '{term.form}' was found", err=True)
     if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
-        echo(f"line {number}: the model knows no part of it, so the translation is a guess", err=True)
+        echo(f"line {number}: all of its tokens are unknown to the model, so the translation is a guess", err=True)
     if result.cut:
         echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
 

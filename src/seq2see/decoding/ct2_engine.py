@@ -49,7 +49,7 @@ TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
 both (`_by_length`). Larger batches were no faster, and fewer long sentences were slower (docs/log.md).
 """
 SCORED_AT_ONCE = 2048
-"""Maximum size, in tokens as CTranslate2 counts them, of the batches in which `score` evaluates given targets."""
+"""Argument `max_batch_size`, in tokens, of CTranslate2's `score_batch`, by which `score` evaluates given targets."""
 PATIENCE, FEW_WORDS = 2.0, 1000
 """CTranslate2 stops when `patience * beam` hypotheses are finished, whatever `decoding.stop_against` says. The patience
 is `PATIENCE` if the beam is wider than 1 and the target vocabulary has fewer than `FEW_WORDS` tokens, else 1: with few
@@ -113,7 +113,8 @@ def open_engine(run: Path, precision: str) -> "Ct2Engine":
     except OSError as failed:
         raise PassingError(
             f"{run}: the model cannot be converted for CTranslate2: none of {run / 'engines'}, the user's cache and "
-            f"{tempfile.gettempdir()} can be written ({failed.strerror or failed}). Make room, or use --engine torch"
+            f"{tempfile.gettempdir()} can be written ({failed.strerror or failed}). Free disk space, "
+            "make one of them writable, or use --engine torch"
         ) from None
 
 

@@ -183,7 +183,7 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
     if each * decoding.beam > free:
         raise SettingError(
             f"decoding.beam = {decoding.beam:,} needs {each * decoding.beam / 2**30:,.1f} GiB for outputs of "
-            f"{length:,} tokens, {free / 2**30:,.1f} GiB are free. Choose a smaller beam or decoding.max_extra"
+            f"{length:,} tokens, {free / 2**30:,.1f} GiB are free. Lower decoding.beam or decoding.max_extra"
         )
     return replace(decoding, batch_tokens=max(1, min(decoding.batch_tokens, free // 2 // for_token)))
 

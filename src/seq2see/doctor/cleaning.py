@@ -33,7 +33,7 @@ def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
         raise SettingError(f"--write {clean}: a clean copy is a .tsv file (source<TAB>target)")
     for path in (clean, dropped_beside(clean)):
         if path.exists() and any(path.samefile(original) for original in originals):
-            raise SettingError(f"--write {clean}: would replace what is examined. Choose another name")
+            raise SettingError(f"--write {clean}: would replace an examined file. Choose another name")
         if os.path.lexists(path) and not force:
             raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
     if not clean.parent.is_dir():

@@ -64,7 +64,7 @@ def _languages(path: Path, wanted: Sides, seen: list[str]) -> tuple[list[str], l
     ]
     for side, some in zip(wanted, found, strict=True):
         if side is not None and not some:
-            raise DataError(f"{path}: no term in '{side}', which is a language of the run. It has {shown}")
+            raise DataError(f"{path}: no term in '{side}', which is a language of the run. Its languages are {shown}")
     if None in wanted:
         if len(seen) != 2:
             raise DataError(

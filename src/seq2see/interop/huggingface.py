@@ -79,7 +79,9 @@ def renumbered(
         pad, unknown, start, end: Its ids of the special tokens, which may be equal.
     """
     if not all(type(id) is int and 0 <= id < size for id in (*vocabulary.values(), pad, unknown, start, end)):
-        raise RunError(f"{where}: an id is not a number from 0 to {size - 1:,}, the last row of the embeddings")
+        raise RunError(
+            f"{where}: the id of a token is not a number from 0 to {size - 1:,}, the last row of the embeddings"
+        )
     bad = [token for token in vocabulary if len(token) > LONGEST_TOKEN or SURROGATE.search(token)]
     if bad:
         raise RunError(f"{where}: the token {shown(bad[0])} is very long, or holds half of a surrogate pair. Refused")
@@ -307,7 +309,7 @@ def _read_weights(path: Path) -> "Weights":
     if not isinstance(stored, dict) or not all(
         isinstance(name, str) and isinstance(weight, torch.Tensor) for name, weight in stored.items()
     ):
-        raise RunError(f"{path}: holds something other than tensors by name. Refused")
+        raise RunError(f"{path}: expected a dictionary of tensors by name, found something else. Refused")
     if whole := [name for name, weight in stored.items() if not weight.is_floating_point()]:
         raise refuse(path, f"the weight {min(whole)[:80]} is not of floating-point numbers (a quantized model)")
     return {name: weight.detach().to(torch.float32).numpy() for name, weight in stored.items()}
@@ -345,7 +347,7 @@ class _Tables:
             raise RunError(f"{self._path}: no weight {names[0]}. Copy the folder again")
         if self._stored[found].shape != shape:
             has = list(self._stored[found].shape)
-            raise RunError(f"{self._path}: {found} is {has}, config.json requires {list(shape)}")
+            raise RunError(f"{self._path}: {found} has shape {has}, config.json requires {list(shape)}")
         return self._stored[found]
 
 

@@ -55,7 +55,7 @@ def from_keras(
     _check(arrays, slots, sizes)
     D, F = sizes["D"], sizes["F"]
     if heads < 1 or D % heads:
-        raise SettingError(f"heads = {heads}: d_model of these weights is {D}, which is not a multiple of it")
+        raise SettingError(f"heads = {heads}: d_model of the weights is {D}, which is not divisible by heads")
     if positions not in ("alternating", "halves"):
         raise SettingError(f"positions = {positions!r}: unknown. Choose from: alternating, halves")
     kept = config.resolve(config.preset("tutorial-small")).model
@@ -138,5 +138,10 @@ def _check(arrays: list[np.ndarray], slots: list[_Slot], sizes: dict[str, int]) 
                 f"weights[{place}] has shape {array.shape}, expected {expected} ({slot.what}). Is the model built by "
                 "the tutorial's transformer(), and the list in the order of get_weights()?"
             )
-        if array.dtype.kind != "f" or not np.isfinite(array).all():
-            raise DataError(f"weights[{place}] ({slot.what}) is {array.dtype}, expected finite floating-point numbers")
+        if array.dtype.kind != "f":
+            raise DataError(f"weights[{place}] ({slot.what}) is {array.dtype}, expected floating-point numbers")
+        if not np.isfinite(array).all():
+            raise DataError(
+                f"weights[{place}] ({slot.what}) has values that are not finite (NaN or infinity). "
+                "Did the training diverge?"
+            )

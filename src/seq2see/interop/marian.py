@@ -133,7 +133,9 @@ def _side(path: Path, size: int) -> SideVocabulary:
         raise RunError(f"{path}: not a vocabulary: expected lines with a token and its id, </s> and <unk> among them")
     ids = {token: int(id) for token, id in listed.items()}
     if max(ids.values()) >= size:
-        raise RunError(f"{path}: an id is not a number from 0 to {size - 1:,}, the last row of the embeddings")
+        raise RunError(
+            f"{path}: the id of a token is not a number from 0 to {size - 1:,}, the last row of the embeddings"
+        )
     found = renumbered(path, ids, size + 1, pad=size, unknown=ids["<unk>"], start=size, end=ids["</s>"])
     return SideVocabulary(found.spellings, found.rows, sorted({*found.muted, 2}))
 

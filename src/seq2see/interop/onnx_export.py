@@ -39,7 +39,7 @@ def write(run: Path, folder: Path, precision: str) -> None:
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     if settings.model.architecture != "transformer":
         raise SettingError(
-            f"{run}: model.architecture = '{settings.model.architecture}': only a Transformer can become ONNX"
+            f"{run}: model.architecture = '{settings.model.architecture}': only a Transformer can be exported to ONNX"
         )
     for side in ("source", "target"):
         kind = getattr(settings.data, f"{side}_tokenizer")

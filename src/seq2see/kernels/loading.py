@@ -186,7 +186,7 @@ def _compile(calls: list[tuple[Any, ...]], device: int, loads: bool) -> None:
 def warn_unless_ending(problem: Exception) -> None:
     """Warn that kernels could not be compiled ahead; not if the program is ending, when threads can start no others."""
     if threading.main_thread().is_alive():
-        warnings.warn(f"kernels could not be compiled ahead: {problem}", stacklevel=4)
+        warnings.warn(f"kernels could not be compiled ahead of time: {problem}", stacklevel=4)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

@@ -93,7 +93,7 @@ def _check_folder(folder: Path) -> None:
     """
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / MARK).is_file():
-            raise RunError(f"{folder}: not the folder of a lab. Choose another --out")
+            raise RunError(f"{folder}: not a folder with results of `seq2see lab`. Choose another --out")
         storage.refuse_tricks(folder)
     elif folder.exists():
         raise RunError(f"{folder}: a file, expected a folder. Choose another --out")

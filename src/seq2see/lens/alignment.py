@@ -41,7 +41,7 @@ from seq2see.tokens.store import Store
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
 """Maximum number of tokens in all forward passes that leave one source token out, made to choose the heads that align:
-one or two seconds for a small model.
+one or two seconds for a small model. Pairs that would exceed it are skipped.
 """
 CROSS: Final[tuple[Place, ...]] = ("cross",)
 WEAK = 0.5
@@ -83,15 +83,17 @@ def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched, steps
         steps: number of points at which gradients are integrated; 0 for no integrated gradients.
     """
     if steps < 0:
-        raise SettingError(f"steps={steps}: expected a number of points, or 0 for no integrated gradients")
+        raise SettingError(
+            f"steps={steps}: expected a number of points for integrated gradients, or 0 to leave them out"
+        )
     by_gradient, left_out = gradient_times_input(bundle, reading, watch), leave_out(bundle, reading, watch)
     integrated = integrated_gradients(bundle, reading, steps, watch) if steps else None
     return Importance(reading.source_tokens, reading.target_tokens, by_gradient, left_out, integrated)
 
 
 def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
-    """Return TS: the gradient of each output token's log-probability, times each input token's embedding, summed over
-    the dimensions of the embedding.
+    """Return TS (output by input tokens): the gradient of each output token's log-probability, times each
+    input token's embedding, summed over the dimensions of the embedding.
 
     There is one forward pass, and one backward pass for each output token.
     """
@@ -99,8 +101,8 @@ def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatc
 
 
 def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Watch = unwatched) -> Floats:
-    """Return TS: gradient times input, averaged while all embeddings are scaled from 0 to 1 (Sundararajan et al.,
-    2017).
+    """Return TS (output by input tokens): gradient times input, averaged while all embeddings are scaled
+    from 0 to 1 (Sundararajan et al., 2017).
 
     The integral is computed by Gauss-Legendre quadrature with `steps` points. Positions are not scaled.
     """
@@ -111,8 +113,8 @@ def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Wa
 def _gradients(
     bundle: Bundle, reading: Reading, scales: Sequence[float], weights: Sequence[float], watch: Watch
 ) -> Floats:
-    """Return TS: gradients at embeddings scaled by each of `scales`, times the embeddings, summed over their dimensions
-    and, with `weights`, over the scales.
+    """Return TS (output by input tokens): gradients at embeddings scaled by each of `scales`, times the
+    embeddings, summed over their dimensions and, with `weights`, over the scales.
     """
     S, T = len(reading.source_ids), len(reading.target_ids)
     size = max(1, AT_ONCE // (S + T))
@@ -127,7 +129,7 @@ def _gradients(
             (slope_ND,) = torch.autograd.grad(logs_CT[:, t].sum(), scaled_ND, retain_graph=t < T - 1)
             along_CS = (slope_ND.view_as(x_CSD) * x_CSD).sum(-1).float().cpu()
             rows_TS[t] += (weight_C1 * along_CS).sum(0)
-            watch("gradients of output tokens", number * T + t + 1, len(parts) * T)
+            watch("computing gradients of output tokens", number * T + t + 1, len(parts) * T)
     return rows_TS.numpy()
 
 
@@ -156,8 +158,8 @@ def _scaled(bundle: Bundle, reading: Reading, scale_CS1: Tensor) -> tuple[Tensor
 
 @torch.inference_mode()
 def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
-    """Return TS: the fall, in nats, of the log-probability of output token t when input token s is left out of the
-    source; 0 for its end token, which is never left out.
+    """Return TS (output by input tokens): the fall, in nats, of the log-probability of output token t when
+    input token s is left out of the source; 0 for its end token, which is never left out.
     """
     S, T = len(reading.source_ids), len(reading.target_ids)
     full_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
@@ -257,7 +259,7 @@ def measure_guided(bundle: Bundle, store: Store, watch: Watch = unwatched) -> Me
     links = _unpacked(store.links(some), target_offsets)
     hits = tokens = 0
     for number, (index, weights) in enumerate(attention_of(bundle, sources, targets, CROSS), start=1):
-        watch("measuring the head that aligns, by validation pairs", number, len(some))
+        watch("measuring on validation pairs how well the attention head aligns words", number, len(some))
         wanted_T = np.array(links[index][:-1], np.int64)
         picked_T = _mean(weights["cross"], method)[:-1, :-1].argmax(-1)
         hits += int((picked_T == wanted_T).sum())
@@ -297,7 +299,7 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
     hits_2C, tokens_2, pairs_2 = np.zeros((2, len(candidates))), [0, 0], [0, 0]
     sources, targets = [each.source_ids for each in readings], [each.target_ids for each in readings]
     for number, (index, weights) in enumerate(attention_of(bundle, sources, targets, CROSS), start=1):
-        watch("choosing heads that align, by validation pairs", number, len(readings))
+        watch("choosing on validation pairs the attention heads that align words", number, len(readings))
         reading, weights_LHTS = readings[index], weights["cross"]
         visible_S = _visible(bundle, reading.source, spans.read(bundle.tokenizers.source, reading.source))
         if not visible_S.any():
@@ -475,7 +477,7 @@ def _lent(owed_TS: Floats) -> Floats:
 
 
 def _pick(weights_TS: Floats, visible_S: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return T: the index of the input token with the largest weight, among those in `visible_S`."""
+    """Return T: for each output token, the index of the largest weight among the input tokens in `visible_S`."""
     S = weights_TS.shape[-1] - 1
     picked_T: NDArray[np.int64] = np.where(visible_S[:S], weights_TS[:, :S], -1.0).argmax(-1)
     return picked_T

@@ -141,7 +141,7 @@ def worth(
     without = []
     for number, group in enumerate(groups, start=1):
         found = measure(list(group))
-        watch("translating without a head", number, len(groups))
+        watch("translating with heads switched off", number, len(groups))
         changed = np.mean([ours != theirs for ours, theirs in zip(found.translations, whole.translations, strict=True)])
         without.append(found._replace(changed=float(changed)))
     return Worth(len(pairs), whole, without)

@@ -98,9 +98,9 @@ class Patched(Answer):
     target_tokens: list[str]
     """Tokens of `own_translation`, with the end token."""
     probability: Floats
-    """T: the probability of each token of `own_translation` without the change."""
+    """The probability of each of the T tokens of `own_translation` without the change."""
     changed_probability: Floats
-    """T: the probability of each token of `own_translation` with the change, given the same tokens before it."""
+    """The probability of each of the T tokens of `own_translation` with the change, given the same tokens before it."""
     effect: float
     """Decrease of the log-probability of `own_translation` by the change, in nats; negative if it increases."""
 
@@ -140,7 +140,9 @@ def patch(bundle: Bundle, reading: Reading, change: Change, watch: search.Watch 
     name = change.name
     own_ND = _activations(bundle, reading, name)
     if own_ND.ndim != 2:
-        raise SettingError(f"'{name}' has no row for each token: use seq2see.changed for it")
+        raise SettingError(
+            f"'{name}' has no vector for each token, so it cannot be patched: use seq2see.changed instead"
+        )
     places = _positions(bundle, reading, name, change.tokens)
     if len(set(places)) < len(places):
         raise SettingError(f"tokens {places}: a position occurs twice. Name each position once")
@@ -213,7 +215,9 @@ def _rows(bundle: Bundle, change: Change, places: list[int], width: int) -> Tens
         asked = places if change.donor_tokens is None else change.donor_tokens
         there = _positions(bundle, change.donor, change.name, asked)
         if len(there) != P:
-            raise SettingError(f"patch: {P} tokens of the sentence, {len(there)} of the donor. Choose as many of each")
+            raise SettingError(
+                f"patch: {P} tokens of the sentence, {len(there)} of the donor. Choose the same number of each"
+            )
         return _activations(bundle, change.donor, change.name)[there]
     rows = torch.as_tensor(np.asarray(change.value, np.float32))
     if rows.numel() != 1 and tuple(rows.shape) not in ((width,), (1, width), (P, width)):
@@ -265,8 +269,8 @@ class Contrast(Answer):
     difference: float
     """log p(this) - log p(that) after `prefix`, in nats."""
     left_out: Floats
-    """S: how much `difference` decreases when each source token is left out; 0 for the end token, which is never left
-    out.
+    """For each of S source tokens, how much `difference` decreases when it is left out; 0 for the end token, which is
+    never left out.
     """
     layers: Floats
     """For each decoder layer, the value of `difference` if it were the last layer (logit lens)."""

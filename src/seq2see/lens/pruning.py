@@ -111,7 +111,9 @@ class Pruning(Answer):
         """Return the table that a notebook shows: how many heads of each kind of attention can be removed."""
         rows = [(part, len(self.curve(part).heads), *self._removable(part)) for part in self.parts]
         columns = ["attention", "heads", "removable by importance", "removable in random order"]
-        return notebook.table(translated("heads that can be removed for less than a tenth more loss"), columns, rows)
+        return notebook.table(
+            translated("heads that can be removed before the loss rises by more than 10 %"), columns, rows
+        )
 
     def _removable(self, part: Part) -> tuple[int, str]:
         return self.curve(part).removable, ", ".join(str(each.removable) for each in self.random(part))

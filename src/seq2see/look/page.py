@@ -89,7 +89,7 @@ class Inside:
         self._run = run
         self._without = without
         if set(prefix) - set(range(len(run.tokenizers.target))) or {*search.NEVER, special.END} & set(prefix):
-            raise DataError("prefix: has an id that is no target token, or the id of padding, begin or end")
+            raise DataError("prefix: expected ids of target tokens, without those of padding, begin and end")
         line = run.tagged([sentence], to)[0]
         # Checked before the search, which takes long for a long sentence.
         most = run.settings.model.longest
@@ -128,7 +128,7 @@ class Inside:
                     inside = queries_and_keys(self._run.bundle, self._reading)
                     self._parts |= {f"inside/{place}": vectors for place, vectors in inside.items()}
         if name not in self._parts:
-            raise DataError(f"there is no part '{name[:40]}'. {nearest(name[:40], self.names)}")
+            raise DataError(f"the page has no part '{name[:40]}'. {nearest(name[:40], self.names)}")
         return self._parts[name]
 
     def patch(self, donor: "Inside", name: str, tokens: Tokens = None, donor_tokens: Tokens = None) -> dict[str, Any]:

@@ -201,7 +201,8 @@ class MultiHeadAttention(nn.Module):
             keys = query if memory is None else memory
             if (batch := _broadcast(query.shape[:1], keys.shape[:1])) is None:
                 raise ValueError(
-                    f"query {_show(query.shape)}, memory {_show(keys.shape)}: expected one memory for each sequence"
+                    f"query {_show(query.shape)}, memory {_show(keys.shape)}: their batch sizes (first dimensions) "
+                    "must be equal, or one of them 1"
                 )
             _check_keep(reach.keep, (*batch, self.heads, query.shape[1], keys.shape[1]))
 

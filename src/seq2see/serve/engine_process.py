@@ -87,7 +87,9 @@ class Inbox:
 
 
 class Worker:
-    """Loads models, and answers jobs by `send`, those with equal keys together; numbers in `gone` are cancelled."""
+    """Loads models, and answers jobs by `send`, those with equal keys together; a job whose number is in `gone` is
+    cancelled.
+    """
 
     LOOK_TOKENS = 256
     """Maximum total of source and target tokens of the translations whose activations are kept in memory, since a page
@@ -244,7 +246,7 @@ class Worker:
                     search.drop(lambda name: name[0] in self._gone)
                     plans = {number: plan for number, plan in plans.items() if number not in self._gone}
         except Exception as problem:  # all of them are searched without slots
-            report(problem, "the search in slots: translating without them from now on, which is slower")
+            report(problem, "continuous batching: translating in separate batches from now on, which is slower")
             self._without_slots.add(run)
             search.forget()
             for number, (asked, _) in plans.items():
@@ -315,7 +317,7 @@ class Worker:
             self._send(("done", number, _plain(result)["translations"][0] | {"cut": result.cut, "note": note}))
 
     def _look(self, run: Run, number: int, asked: Asked) -> None:
-        """Send JSON: the result of a patch or contrast, else the requested parts of a look and the names of all.
+        """Send JSON: the result of a patch or contrast, else the requested parts of a look and the names of all parts.
 
         A cancelled job ends at the next step of its search, or of the computation of importance.
         """
@@ -365,7 +367,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _engine_for(self, run: Run, asked: Asked, owners: list[int], lines: list[str]) -> Iterator[Bounded]:
-        """Yield the PyTorch engine for sampling and, with `auto`, for a prefix; otherwise the configured engine.
+        """Yield the PyTorch engine for sampling and, if the engine is `auto`, for a prefix; else the configured engine.
 
         PyTorch stops searching for a line when its job, whose number is in `owners`, is cancelled.
         """
@@ -427,7 +429,7 @@ def _plain(result: translator.Result, calibration: confidence.Calibration | None
 
 
 def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> Facts:
-    """Return the facts about a model, from up to 200 validation pairs and the time that a few of them take."""
+    """Return facts about a model, from up to 200 validation pairs and the time that translating a few of them takes."""
     pairs = run.validation_pairs[:200]
     texts = [pair.source for pair in pairs] or ["a b c d e f g h"]
     sources = source_tokens(run, texts)

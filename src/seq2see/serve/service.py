@@ -45,7 +45,7 @@ NICENESS = 10
 is busy.
 """
 DETECTED = 200
-"""Number of characters that can be compared with the vocabulary of one run at the cost of 1, see `jobs.cost`."""
+"""In language detection, number of characters whose comparison with the vocabulary of a run costs 1 (`jobs.cost`)."""
 ALIGNED = 2
 """Cost of translating a text with word alignments, as a multiple of the cost of translating it without."""
 TERMED = 3
@@ -277,7 +277,7 @@ class Service:
         return lane, job
 
     def _lane(self, kind: Kind, asked: Asked) -> Lane:
-        """Return the lane for a request if it is small; raise a refusal if PyTorch is needed and not installed."""
+        """Return the lane for a request that is not long; raise a refusal if PyTorch is needed and not installed."""
         if kind in ("look", "stream") or asked.sampling or asked.alignments:
             if not self._has_torch:
                 raise RefusedError(
@@ -290,7 +290,7 @@ class Service:
         """Return the beam width: as requested or that of the run, and at least `n_best`; refuse it above the limit."""
         width = max(beam or run.settings.decoding.beam, n_best)
         if width > (most := max(self.limits.beam, run.settings.decoding.beam)):
-            raise RefusedError(400, f"beam, n_best: {width:,} is too wide, at most {most}")
+            raise RefusedError(400, f"beam, n_best: a beam width of {width:,} is too large, at most {most}")
         return width
 
     def _estimated(self, lane: Lane, key: Key, asked: Asked, client: str) -> tuple[Lane, Job]:

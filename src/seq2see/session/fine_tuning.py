@@ -99,7 +99,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
     """
     if base.tags and languages - set(base.tags):
         raise DataError(
-            f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "
+            f"{corpus.name}: has target language {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "
             f"translates to {', '.join(base.tags)}: to add a language, train without --from"
         )
     for side, has, new in zip(("source", "target"), base.languages, corpus.train.languages, strict=True):

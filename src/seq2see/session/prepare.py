@@ -253,7 +253,7 @@ def write_corpus(
     if is_learned:
         valid_pairs = _learned_pairs(chosen, tokenizers)
         asked = to_hold_out(request.valid)
-        few = "so few cannot be held out" if asked else "too few different sources to hold some out"
+        few = "--valid held no pair out" if asked else "too few different sources to hold some out"
         say(f"{few}: validation uses training pairs. Give other pairs with --valid")
     _warn_about_characters(valid_pairs, settings, tokenizers, say)
     valid, _ = store.write_tokenised(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
@@ -304,7 +304,7 @@ def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
 
 
 def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> Decides:
-    """Return a function that decides whether a training pair is held out for validation: none if the user gave some."""
+    """Return a function that tells if a training pair is held out; none is if validation pairs are given (`given`)."""
     data, survey = chosen.settings.data, chosen.survey
     key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source
     wanted = 0 if given else data.validation_pairs

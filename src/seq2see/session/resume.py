@@ -94,7 +94,10 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         )
     for fact in COUNTED:
         if type(facts.get(fact)) is not int:
-            raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")
+            raise RunError(
+                f"{folder / 'manifest.json'}: '{fact}' is missing or no integer; the file is damaged. "
+                "Copy the run again"
+            )
     if len(train) != facts["pairs"]:
         raise RunError(
             f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run started with {facts['pairs']:,}: it was "

@@ -310,7 +310,7 @@ def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, com
     )
     found = {
         "source": _why_tokens(kinds[0], larger, each),
-        "target": f"the character bigrams of the sides overlap by {100 * common:.0f} %"
+        "target": f"the sides share {100 * common:.0f} % of character bigrams"
         if shared
         else _why_tokens(kinds[1], target, each),
     }

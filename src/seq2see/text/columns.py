@@ -109,7 +109,7 @@ def _by_option(names: list[str], asked: Sides, is_header: bool) -> tuple[list[in
             close = difflib.get_close_matches(wanted.lower(), small, n=1, cutoff=0.5)
             meant = f" Did you mean '{names[small.index(close[0])]}'?" if close else ""
             raise DataError(
-                f"no column '{wanted}' ({option}).{meant} There are {listed(names)}; a number counts from 1"
+                f"no column '{wanted}' ({option}).{meant} The columns are {listed(names)}; their numbers count from 1"
             )
     places = [1 - max(places) if place < 0 else place for place in places]
     if places[0] == places[1]:

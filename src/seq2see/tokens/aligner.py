@@ -68,13 +68,13 @@ class PairGroup:
     """Pairs of similar lengths as padded arrays, without their end tokens."""
 
     members: Int64s
-    """Positions of these pairs in the argument `indices` of `groups`."""
+    """Positions of the pairs of this group in the argument `indices` of the function `groups`."""
     source_BS: Int64s
     target_BT: Int64s
 
     @property
     def keys_BTS(self) -> Int64s:
-        """Return BTS: a number that identifies each (source token, target token); negative for padding."""
+        """Return BTS: for each target and source token of B pairs, a number that names both; negative for padding."""
         keys_BTS = (self.source_BS[:, None, :] << 32) | self.target_BT[:, :, None]
         keep_BTS = (self.source_BS != special.PAD)[:, None, :] & (self.target_BT != special.PAD)[:, :, None]
         return np.where(keep_BTS, keys_BTS, -1)
@@ -109,7 +109,7 @@ class Aligner:
     """Two models of the links between tokens, one for each direction.
 
     Args:
-        keys: The pairs of a source and a target token that were seen together, as in `PairGroup.keys_BTS`, in order.
+        keys: The pairs of a source and a target token that were seen together, as in `PairGroup.keys_BTS`, sorted.
         frequencies: The share of each source token, and of each target token, in all tokens of its side.
     """
 
@@ -121,7 +121,9 @@ class Aligner:
         self._tables = [np.ones(len(keys), np.float32)] * 2
         """For each key, the probability of the target token given the source token, and the reverse."""
         self._jumps = [np.full(2 * FURTHEST + 1, 1 / (2 * FURTHEST + 1), np.float32) for _ in range(2)]
-        """For each direction, the probability of each distance between the source tokens of neighbouring tokens."""
+        """For each direction, the probability of each distance between the tokens of the other side that two
+        neighbouring tokens are linked with.
+        """
         self._normalise(np.ones(len(keys), np.float32))
 
     def _normalise(self, counts: NDArray[np.floating]) -> None:
@@ -133,8 +135,8 @@ class Aligner:
         ]
 
     def cells(self, group: PairGroup) -> Int64s:
-        """Return BTS: the index in `keys` of each (source token, target token); `len(keys)` if it is not there, and
-        `len(keys) + 1` for padding.
+        """Return BTS: for B pairs, the index in `keys` of each (source token, target token); `len(keys)` if it is not
+        there, and `len(keys) + 1` for padding.
         """
         wanted_BTS = group.keys_BTS
         found_BTS = np.minimum(np.searchsorted(self.keys, wanted_BTS), len(self.keys) - 1)
@@ -182,7 +184,7 @@ class Aligner:
             self._jumps = [((total + 1) / (total + 1).sum()).astype(np.float32) for total in jumped]
 
     def align(self, store: Store, indices: Int64s) -> NDArray[np.int64]:
-        """Return the position of the source token, or `NONE`, for each target token (END, too) of these pairs."""
+        """Return the position of the source token, or `NONE`, for each target token (and END) of pairs `indices`."""
         lengths = store.target_lengths(indices)
         starts = lengths.cumsum() - lengths
         places_N = np.full(lengths.sum(), NONE, np.int64)
@@ -244,19 +246,22 @@ def prepare(
     `LEAST_LINKED` of the target tokens of the validation set, write none, and return settings without this loss.
 
     Args:
-        yours: Names of the settings that the user has set; if the weight is among them, it is kept anyway.
+        yours: Names of the settings that the user has set; with `training.alignment_weight`, the loss is kept anyway.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
     if architecture != "transformer":
         raise SettingError(
-            f"training.alignment_weight = {weight:g}: model.architecture = '{architecture}' has no heads to teach. "
-            "Leave it out"
+            f"training.alignment_weight = {weight:g}: model.architecture = '{architecture}' has no attention "
+            "heads for the alignment loss. Leave it out"
         )
     say("aligning tokens")
     aligner = learn(train)
     share = write_links(aligner, valid)
     if share < LEAST_LINKED and "training.alignment_weight" not in yours:
-        say(f"no alignment loss: an aligner links only {share:.0%} of the target tokens of the validation set")
+        say(
+            f"no alignment loss: a word aligner links only {share:.0%} of the target tokens of the validation set to a "
+            "source token"
+        )
         (valid.folder / LINKS).unlink()
         return replace(settings, training=replace(settings.training, alignment_weight=0.0))
     write_links(aligner, train)

@@ -57,8 +57,8 @@ class Store:
             pairs, dtype = int(about["pairs"]), np.dtype(about["dtype"])
             if about["format"] != FORMAT:
                 raise DataError(
-                    f"{folder}: store of format {about['format']}, expected {FORMAT}. Copy the run again, or train "
-                    "again with --force"
+                    f"{folder}: tokenised corpus of format {about['format']}, expected {FORMAT}. Copy the run again, "
+                    "or train again with --force"
                 )
             if dtype.str not in DTYPES:
                 raise ValueError(f"dtype {dtype}")
@@ -68,8 +68,8 @@ class Store:
                 raise ValueError("nothing in it")
         except FileNotFoundError:
             raise DataError(
-                f"{folder}: no store.json, so the store is missing or half written. Copy the run again, or train again "
-                "with --force"
+                f"{folder}: no store.json, so the tokenised corpus is missing or half written. Copy the run again, or "
+                "train again with --force"
             ) from None
         except (ValueError, KeyError, TypeError, OverflowError, OSError) as problem:
             raise DataError(
@@ -99,7 +99,10 @@ class Store:
         starts, ends = offsets[indices], offsets[indices + 1]
         lengths = np.asarray(ends - starts)
         if len(indices) and (lengths.min() < 1 or starts.min() < 0 or ends.max() > tokens):
-            raise DataError(f"{self.folder}: its offsets are damaged. Copy the run again, or train again with --force")
+            raise DataError(
+                f"{self.folder}: source.offsets or target.offsets is damaged. Copy the run again, or train again with "
+                "--force"
+            )
         return lengths
 
     def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
@@ -112,7 +115,10 @@ class Store:
             *_gather(self._target, self._target_offsets, indices),
         )
         if sides[0].max() >= self.vocabularies[0] or sides[2].max() >= self.vocabularies[1]:
-            raise DataError(f"{self.folder}: its tokens are damaged. Copy the run again, or train again with --force")
+            raise DataError(
+                f"{self.folder}: source.tokens or target.tokens is damaged. Copy the run again, or train again with "
+                "--force"
+            )
         return sides
 
     def links(self, indices: Int64s) -> Int64s:
@@ -127,7 +133,7 @@ class Store:
         places, _ = _gather(self._links, self._target_offsets, indices)
         places[places == NO_LINK] = -1
         if np.any(places >= np.repeat(self.source_lengths(indices), lengths)):
-            raise DataError(f"{self.folder}: its links are damaged. Copy the run again, or train again with --force")
+            raise DataError(f"{self.folder}: {LINKS} is damaged. Copy the run again, or train again with --force")
         return places
 
 

@@ -293,9 +293,11 @@ def _restore_optimizer(optimizer: Adam, path: Path) -> None:
         for name, shape in shapes.items():
             ours = name in places and shape == tuple(places[name].shape)
             if not ours and not (name.startswith("random.") and sum(shape) < 10_000):
-                raise RunError(f"{path}: {name} of {list(shape)} is no part of this model's optimizer")
+                raise RunError(
+                    f"{path}: the tensor {name} of shape {list(shape)} does not belong to this model's optimizer"
+                )
         if missing := sorted(places.keys() - shapes.keys()):
-            raise RunError(f"{path}: {missing[0]} is missing")
+            raise RunError(f"{path}: the tensor {missing[0]} is missing")
 
     tensors = bundle.read_tensors(path, accept=accept)
     for name, place in places.items():

@@ -71,7 +71,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"clean.dropped.tsv: exists already"):
         cleaning.check(clean, [original], force=False)
     cleaning.check(clean, [original], force=True)
-    with pytest.raises(SettingError, match="would replace what is examined"):
+    with pytest.raises(SettingError, match="would replace an examined file"):
         cleaning.check(original, [original], force=True)
     with pytest.raises(SettingError, match=r"a \.tsv file"):
         cleaning.check(tmp_path / "clean.csv", [original], force=True)

@@ -140,7 +140,7 @@ def change_settings(folder: Path, **values: Any) -> None:
 HARMFUL: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pickle with code": (pickle_with_code, "could execute code"),
     "a plain pickle with code": (plain_pickle_with_code, "could execute code"),
-    "a pickle of something else": (pickle_of_a_list, "something other than tensors"),
+    "a pickle of something else": (pickle_of_a_list, "expected a dictionary of tensors"),
     "a zip whose paths climb": (zip_that_climbs, "could execute code"),
     "a pickle called safetensors": (pickle_as_safetensors, "a pickle"),
     "a link to a file outside": (link_outside, "a link to a place outside"),
@@ -156,9 +156,9 @@ HARMFUL: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "embed_positions",
     ),
-    "a huge id": (lambda folder: change_vocabulary(folder, huge=10**12), "an id is not a number"),
-    "a negative id": (lambda folder: change_vocabulary(folder, less=-1), "an id is not a number"),
-    "an id that is text": (lambda folder: change_vocabulary(folder, text="1"), "an id is not a number"),
+    "a huge id": (lambda folder: change_vocabulary(folder, huge=10**12), "the id of a token is not a number"),
+    "a negative id": (lambda folder: change_vocabulary(folder, less=-1), "the id of a token is not a number"),
+    "an id that is text": (lambda folder: change_vocabulary(folder, text="1"), "the id of a token is not a number"),
     "an id that occurs twice": (lambda folder: change_vocabulary(folder, again=2), "the same id"),
     "broken JSON": (lambda folder: (folder / "vocab.json").write_text('{"a": '), "not JSON"),
     "JSON nested deeply": (lambda folder: (folder / "vocab.json").write_text("[" * 100_000), "not JSON"),
@@ -208,7 +208,7 @@ HARMFUL: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: [(folder / "vocab.json").unlink(), (folder / "vocab.json").mkdir()],
         "vocab.json",
     ),
-    "no unknown token": (lambda folder: (folder / "vocab.json").write_text('{"</s>": 0}'), "<unk> is missing"),
+    "no unknown token": (lambda folder: (folder / "vocab.json").write_text('{"</s>": 0}'), "no <unk>"),
 }
 
 

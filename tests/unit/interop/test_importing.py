@@ -189,7 +189,7 @@ def test_without_validation_pairs_an_export_is_compared_on_random_tokens(cli, tm
         ("decoder_attention_heads", 2, "decoder_attention_heads differ"),
         ("d_model", 10**9, "at most"),
         ("d_model", "many", "whole number"),
-        ("vocab_size", 50, "an id is not a number from 0 to 49"),
+        ("vocab_size", 50, "the id of a token is not a number from 0 to 49"),
         ("vocab_size", 10**12, "vocab_size"),
         ("encoder_layers", 3, "no weight model.encoder.layers.2"),
         ("encoder_layers", 1, "a weight model.encoder.layers.1"),

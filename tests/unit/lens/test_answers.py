@@ -275,7 +275,7 @@ def test_gradients_are_integrated_in_parts(run, monkeypatch):
     told = []
     parts = importance(run.bundle, read(run.bundle, "badge"), lambda *words: told.append(words), steps=7).integrated
     np.testing.assert_allclose(parts, whole, atol=1e-4)
-    assert told[-1] == ("gradients of output tokens", 24, 24), "of four parts"
+    assert told[-1] == ("computing gradients of output tokens", 24, 24), "of four parts"
 
 
 def test_long_sentences_are_read_in_parts(run, monkeypatch):
@@ -291,8 +291,8 @@ def test_long_sentences_are_read_in_parts(run, monkeypatch):
 def test_who_waits_is_told(run):
     told = []
     importance(run.bundle, read(run.bundle, "badge"), lambda *words: told.append(words))
-    assert [words for words in told if words[0].startswith("gradient")] == [
-        ("gradients of output tokens", done, 6) for done in range(1, 7)
+    assert [words for words in told if words[0].startswith("computing gradients")] == [
+        ("computing gradients of output tokens", done, 6) for done in range(1, 7)
     ]
     assert told[-1] == ("leaving out input tokens", 5, 5)
 

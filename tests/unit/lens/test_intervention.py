@@ -103,8 +103,8 @@ def test_the_difference_is_that_of_the_log_probabilities(run, sentences):
         ({"tokens": [99], "value": 0}, r"tokens \[99\]"),
         ({"tokens": [0, 0], "value": 0}, "occurs twice"),
         ({"tokens": [0], "value": [1.0, 2.0]}, "numbers"),
-        ({"tokens": [0], "donor_tokens": [0, 1]}, "as many of each"),
-        ({"name": "decoder.0.cross_attention.weights", "value": 0}, "no row for each token"),
+        ({"tokens": [0], "donor_tokens": [0, 1]}, "the same number of each"),
+        ({"name": "decoder.0.cross_attention.weights", "value": 0}, "no vector for each token"),
     ],
 )
 def test_mistakes_are_named(run, sentences, options, message):

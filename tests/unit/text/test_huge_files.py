@@ -147,7 +147,7 @@ def test_the_longest_line_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_names_that_a_parser_keeps_are_few(tmp_path: Path) -> None:
     path = tmp_path / "a.tmx"
     path.write_text("<tmx>" + "".join(f"<a{number}/>" for number in range(20_000)) + "</tmx>")
-    with pytest.raises(DataError, match="more than 10,000 names"):
+    with pytest.raises(DataError, match="more than 10,000 element and attribute names"):
         list(Pairs(path))
 
 

@@ -450,10 +450,11 @@ class TestChosenColumns:
     def test_no_such_column(self) -> None:
         assert complaint(self.table("csv"), columns=Sides("text on", "3")) == (
             "x.csv: no column 'text on' (--source-column). Did you mean 'Text one'? "
-            "There are id, Text one, Réponse, note; a number counts from 1"
+            "The columns are id, Text one, Réponse, note; their numbers count from 1"
         )
         assert complaint("x.csv", columns=Sides("1", "9")) == (
-            "x.csv: no column '9' (--target-column). There are id, Text one, Réponse, note; a number counts from 1"
+            "x.csv: no column '9' (--target-column). "
+            "The columns are id, Text one, Réponse, note; their numbers count from 1"
         )
         for number in ("0", "-1", ""):
             assert "no column" in complaint("x.csv", columns=Sides(number, "1"))

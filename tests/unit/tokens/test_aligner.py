@@ -74,7 +74,7 @@ def test_damaged_links_are_refused_and_a_new_store_has_none(tmp_path):
     with pytest.raises(DataError, match=r"no target\.links"):
         corpus.links(np.array([0]))
     links.write_bytes(np.array([0, 7, NO_LINK], "<u2").tobytes())
-    with pytest.raises(DataError, match="links are damaged"):
+    with pytest.raises(DataError, match="links is damaged"):
         Store(tmp_path).links(np.array([0]))
     links.write_bytes(b"\0")
     with pytest.raises(DataError, match=r"target\.links: 1 bytes, expected 6"):
@@ -100,5 +100,5 @@ def test_a_training_gets_links_only_where_the_sides_are_translations(tmp_path):
     assert prepared("bad", shuffled, asked) == (0, False)
     assert "no alignment loss" in said[-1]
     assert prepared("theirs", shuffled, asked, "training.alignment_weight") == (0.05, True)
-    with pytest.raises(SettingError, match="'rnn' has no heads to teach"):
+    with pytest.raises(SettingError, match="'rnn' has no attention heads for the alignment loss"):
         prepared("rnn", pairs, replace(asked, model=replace(asked.model, architecture="rnn")))

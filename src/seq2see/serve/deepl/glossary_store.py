@@ -23,11 +23,15 @@ from seq2see.text.words import Term
 MOST_EACH = 100
 """Maximum number of glossaries that one client may store; a further one is refused with status `QUOTA`."""
 MOST = 1000
-"""Maximum number of stored glossaries of all clients together."""
+"""Maximum number of stored glossaries of all clients together; a further one is refused with status `QUOTA`."""
 MOST_TERMS_EACH = 20_000
-"""Maximum number of terms in all stored glossaries of one client together."""
+"""Maximum number of terms in all stored glossaries of one client together; a glossary that would exceed it is refused
+with status `QUOTA`.
+"""
 MOST_TERMS = 200_000
-"""Maximum number of terms in all stored glossaries of all clients together, which take about 100 MB of memory."""
+"""Maximum number of terms in all stored glossaries of all clients together, which take about 100 MB of memory; a
+glossary that would exceed it is refused with status `QUOTA`.
+"""
 QUOTA = 456
 """HTTP status, not standardised, with which DeepL's API reports an exceeded quota."""
 EntriesFormat = Literal["tsv", "csv"]
@@ -76,13 +80,13 @@ class GlossaryStore:
         return made
 
     def _check(self, client: str, new: int) -> None:
-        """Raise an error if the client, or all clients, would exceed the limits with `new` more terms."""
+        """Raise an error if one more glossary, with `new` terms, would exceed the limits of this or of all clients."""
         own = self.of(client)
         every = [each for some in self._of_clients.values() for each in some.values()]
         if len(own) >= MOST_EACH or sum(len(each.terms) for each in own) + new > MOST_TERMS_EACH:
             raise RefusedError(
                 QUOTA,
-                f"at most {MOST_EACH:,} glossaries with {MOST_TERMS_EACH:,} terms in all of them. Delete one that is "
+                f"at most {MOST_EACH:,} glossaries with {MOST_TERMS_EACH:,} terms in total. Delete one that is "
                 "not needed any more",
             )
         if len(every) >= MOST or sum(len(each.terms) for each in every) + new > MOST_TERMS:
@@ -119,7 +123,9 @@ class GlossaryStore:
         try:
             return self._of_clients[client][id]
         except KeyError:
-            raise RefusedError(404, "there is no glossary with this id; glossaries are gone after a restart") from None
+            raise RefusedError(
+                404, "there is no glossary with this id; glossaries are deleted when the server restarts"
+            ) from None
 
     def delete(self, client: str, id: str) -> None:
         """Delete a glossary of a client."""
