@@ -411,9 +411,9 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         tensor(EMBEDDING, lambda kind, shape, content: (kind, [len(content) // 4], content)),
         "settings require [",
     ),
-    "short": (tensor(NORM, lambda kind, shape, content: (kind, [4], content[:16])), "has shape [4], the settings require [8]"),
-    "long": (tensor(NORM, lambda kind, shape, content: (kind, [800], content * 100)), "has shape [800], the settings require"),
-    "nothing": (tensor(NORM, lambda kind, shape, content: (kind, [0], b"")), "has shape [0], the settings require [8]"),
+    "short": (tensor(NORM, lambda kind, shape, content: (kind, [4], content[:16])), "has shape [4], the settings"),
+    "long": (tensor(NORM, lambda kind, shape, content: (kind, [800], content * 100)), "has shape [800], the settings"),
+    "nothing": (tensor(NORM, lambda kind, shape, content: (kind, [0], b"")), "has shape [0], the settings"),
     "huge": (tensor(NORM, lambda kind, shape, content: (kind, [10**15], content)), "model.safetensors: cannot be read"),
     "complex": (tensor(NORM, lambda kind, shape, content: ("C64", shape, content * 2)), "model.safetensors"),
     "NaN": (

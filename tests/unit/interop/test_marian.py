@@ -110,7 +110,7 @@ HARMFUL: dict[str, tuple[Callable[[Path], object], str]] = {
     "a path that climbs": (climbing, "model.npz"),
     "pickled objects": (pickled, "not a model of Marian"),
     "no archive": (lambda folder: (folder / "model.npz").write_bytes(b"PK" * 99), "not a model of Marian"),
-    "a huge id": (lambda folder: (folder / "opus.vocab.yml").write_text("</s>: 0\n<unk>: 999999999\n"), "the id of a token"),
+    "a huge id": (lambda folder: (folder / "opus.vocab.yml").write_text("</s>: 0\n<unk>: 999999999\n"), "the id of a"),
     "no vocabulary": (lambda folder: (folder / "opus.vocab.yml").unlink(), "no file *vocab.yml"),
     "another vocabulary": (lambda folder: (folder / "opus.vocab.yml").write_text("a: b\n"), "not a vocabulary"),
     "two models": (lambda folder: shutil.copy(folder / "model.npz", folder / "more.npz"), "2 files *.npz"),

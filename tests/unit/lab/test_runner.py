@@ -309,11 +309,12 @@ def test_the_pages_have_a_claim_that_shares_its_trials_at_once(tmp_path, names, 
 
 
 def test_a_claim_may_have_seeds_of_its_own(bench):
-    few = replace(bench.claim, quick_seeds=2)
+    few = replace(bench.claim, quick_seeds=2, full_seeds=4)
     assert list(Plan(quick=True).seeds_of(bench.claim)) == [1, 2, 3, 4, 5]
     assert list(Plan(quick=True, first_seed=101).seeds_of(few)) == [101, 102]
     assert list(Plan(quick=True, seeds=3).seeds_of(few)) == [1, 2, 3]
-    assert len(Plan().seeds_of(few)) == 10
+    assert len(Plan().seeds_of(bench.claim)) == 8
+    assert list(Plan().seeds_of(few)) == [1, 2, 3, 4]
     assert runner._seeds([bench.claim, replace(few, name="few")], Plan(True)) == "1, 2, 3, 4, 5 (few: 1, 2)"
 
 
