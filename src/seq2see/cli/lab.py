@@ -14,7 +14,7 @@ from seq2see.cli.options import Debug, Json
 from seq2see.display.wording import translated
 from seq2see.errors import visible
 from seq2see.lab.catalogue import CLAIMS
-from seq2see.lab.claim import FULL_SEEDS, QUICK_SEEDS, Outcome
+from seq2see.lab.claim import QUICK_SEEDS, Outcome
 
 
 def lab(
@@ -31,7 +31,7 @@ def lab(
         typer.Option(
             min=1,
             max=100,
-            help=f"Number of seeds per trial; default: 3 to 8 with --quick, else {FULL_SEEDS}.",
+            help="Number of seeds per trial; default: 3 to 8 with --quick, else 4 to 8.",
         ),
     ] = None,
     first_seed: Annotated[

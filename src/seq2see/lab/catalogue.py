@@ -45,5 +45,6 @@ def find(name: str) -> Claim:
         alone=getattr(module, "ALONE", False),
         places=getattr(module, "PLACES", ""),
         quick_seeds=text.get("quick_seeds", 0),
+        full_seeds=text.get("full_seeds", 0),
         rows_of=rows_of,
     )

@@ -21,9 +21,9 @@ Conditions = Mapping[str, Any]
 Numbers = Mapping[str, float]
 Verdict = Literal["held", "did not hold", "undecided", "not trusted"]
 
-QUICK_SEEDS, FULL_SEEDS = 5, 10
-"""Default number of seeds for each combination of conditions: with `--quick`, for claims without `quick_seeds`; and
-without `--quick`.
+QUICK_SEEDS, FULL_SEEDS = 5, 8
+"""Default number of seeds for each combination of conditions, with `--quick` and without it, for claims that set no
+number of their own.
 """
 
 
@@ -41,7 +41,7 @@ class Plan:
 
     def seeds_of(self, claim: "Claim") -> range:
         """Return the seeds with which each combination of conditions of a claim is measured."""
-        usual = (claim.quick_seeds or QUICK_SEEDS) if self.quick else FULL_SEEDS
+        usual = (claim.quick_seeds or QUICK_SEEDS) if self.quick else (claim.full_seeds or FULL_SEEDS)
         return range(self.first_seed, self.first_seed + (self.seeds or usual))
 
 
@@ -324,6 +324,8 @@ class Claim:
     """
     quick_seeds: int = 0
     """Number of seeds for each combination of conditions with `--quick`; 0 for `QUICK_SEEDS`."""
+    full_seeds: int = 0
+    """Number of seeds for each combination of conditions without `--quick`; 0 for `FULL_SEEDS`."""
     rows_of: str = ""
     """Name of another claim whose measurements this claim is judged by, instead of trials of its own; empty if it has
     its own.

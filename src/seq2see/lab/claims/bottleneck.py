@@ -12,7 +12,7 @@ PLACES = "length"
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    longest, steps = (12, 400) if plan.quick else (24, 5000)
+    longest, steps = (12, 400) if plan.quick else (16, 800)
     reverse = grid(task="reverse", model=ARCHITECTURES, longest=longest, steps=steps)
     return reverse + grid(task="last", model=("transformer", *WITHOUT_ATTENTION), longest=longest, steps=steps)
 

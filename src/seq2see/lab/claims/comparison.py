@@ -42,7 +42,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
     # For the same number of tokens, more and smaller steps give better scores: docs/lab.md lists what was tried.
     budget = {"steps": 300, "batch_tokens": 1024}
     if not plan.quick:
-        budget = {"steps": 3000 if plan.pairs else 1000, "batch_tokens": 4096}
+        budget = {"steps": 3000, "batch_tokens": 4096} if plan.pairs else {"steps": 800, "batch_tokens": 1024}
     common = {"pairs": pairs, **content}
     return grid(**common, model=ARCHITECTURES, weights=1, **budget) + grid(
         **common,

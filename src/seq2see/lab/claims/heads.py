@@ -28,7 +28,7 @@ favour many heads.
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    counts, steps = ((1, MANY, 16), 250) if plan.quick else ((1, 2, 4, MANY, 16), 2000)
+    counts, steps = ((1, MANY, 16), 250) if plan.quick else ((1, 2, 4, MANY, 16), 500)
     sizes = {"width": 64, "pairs": 4000, "tests": 1000, "steps": steps}
     return grid(heads=counts, weights=1, **sizes) + grid(heads=MANY, weights=2, **sizes)  # the last is the control
 

@@ -8,7 +8,7 @@ from seq2see.lab.tasks import SymbolTask
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    steps = 300 if plan.quick else 3000
+    steps = 300 if plan.quick else 600
     systems = ((True, 1), (False, 1), (True, 2))  # the last one is the control
     return [{"mask": mask, "weights": weights, "longest": 8, "steps": steps} for mask, weights in systems]
 

@@ -12,7 +12,7 @@ from seq2see.model.interface import Seq2Seq
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    steps, longest = (350, 8) if plan.quick else (3000, 16)
+    steps, longest = (350, 8) if plan.quick else (700, 12)
     sizes = {"longest": longest, "beyond": longest + longest // 2, "steps": steps}
     reverse = grid(task="reverse", positions=("none", "sinusoid", "learned", "rotary"), **sizes)
     return reverse + grid(task="sort", positions=("none", "sinusoid"), **sizes)

@@ -24,7 +24,7 @@ UNTIMED = 3
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    lengths, rounds = ((64,), 5) if plan.quick else ((16, 64, 256), 20)
+    lengths, rounds = ((64,), 5) if plan.quick else ((16, 64, 256), 5)
     return grid(length=lengths, width=256, rounds=rounds)
 
 

@@ -16,7 +16,7 @@ from seq2see.training import loop
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    distances, steps = ((2, 24), 200) if plan.quick else ((2, 4, 8, 16, 32, 64, 128), 2000)
+    distances, steps = ((2, 24), 200) if plan.quick else ((2, 8, 32), 300)
     return grid(model=ARCHITECTURES, distance=distances, symbols=16, steps=steps, rate=5e-3)
 
 

@@ -24,7 +24,7 @@ FEW = USUAL | {"dates": "few"}
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
     more, few = ({"pairs": pairs, "tests": 1000} for pairs in (1000, 300))
-    more["steps"], few["steps"] = (300, 450) if plan.quick else (2500, 2500)
+    more["steps"], few["steps"] = (300, 450) if plan.quick else (600, 900)
     changes: tuple[dict[str, Any], ...] = ({}, {"smoothing": 0.0}, {"weights": 2})  # the last is the control
     return [USUAL | change | more for change in changes] + [FEW | few, FEW | {"dropout": 0.0} | few]
 

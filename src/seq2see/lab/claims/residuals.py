@@ -22,7 +22,7 @@ TASK = SymbolTask("copy", symbols=10, shortest=2, longest=6)
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    depths, deep, steps = ((1, 2, 4, DEEP), 4, 150) if plan.quick else ((1, 2, 4, DEEP, 16, 32), DEEP, 1500)
+    depths, deep, steps = ((1, 2, 4, DEEP), 4, 150) if plan.quick else ((1, 2, 4, DEEP, 16), DEEP, 300)
     conditions = grid(residuals=(True, False), norm=(True, False), weights=1, depth=depths, fresh=8)
     conditions += grid(residuals=True, norm=True, weights=2, depth=tuple(sorted({deep, DEEP})), fresh=8)  # the control
     return [each | {"steps": steps if each["depth"] == deep else 0} for each in conditions]

@@ -17,7 +17,7 @@ of other depths show where training fails.
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    depths, steps = ((1, DEEP), 150) if plan.quick else ((1, 2, 4, DEEP, 12, 18), 2000)
+    depths, steps = ((1, DEEP), 150) if plan.quick else ((1, 2, DEEP, 12), 300)
     return grid(norm=("post", "pre"), depth=depths, warm_up=(True, False), steps=steps, rate=3e-3)
 
 
