@@ -35,8 +35,9 @@ names and shapes are compared, so that the error message can name the first weig
 """
 
 LARGEST = 1e6
-"""Maximum absolute value of a weight in a file; loading a file with a larger one fails. Useful weights are far smaller,
-larger ones could overflow float32 in a forward pass, and sorting scores that are NaN is undefined in C++.
+"""Maximum absolute value of a weight in a file; loading a file with a larger one, or with NaN, fails. Useful weights
+are far smaller, larger ones could overflow float32 in a forward pass, and sorting scores that are NaN is undefined in
+C++.
 """
 
 
@@ -50,7 +51,7 @@ class Bundle:
 
 
 def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
-    """Load the model, the settings and the tokenizers of a run."""
+    """Load the model of a run onto `device`, in evaluation mode, with its settings and tokenizers."""
     from seq2see.model.build import build, count_parameters
 
     storage.read_manifest(folder)
@@ -61,9 +62,9 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     shapes = read_shapes(path)
     asked, there = count_parameters(settings.model, *sizes), sum(map(math.prod, shapes.values()))
     if asked > 2 * there + ROOM:
-        raise RunError(f"{path}: {there:,} parameters, the settings require {asked:,}. Copy the run again")
+        raise RunError(f"{path}: has {there:,} parameters, the settings require {asked:,}. Copy the run again")
     if settings.model.architecture == "transformer":  # before time and memory are taken to build one
-        check_fit(transformer_shapes(settings.model, *sizes), shapes)
+        check_fit(transformer_shapes(settings.model, *sizes), shapes, path)
     check_memory(path, asked + there)
     model = build(settings.model, *sizes)
     read_weights(model, path)
@@ -87,7 +88,7 @@ def save_weights(model: "nn.Module", path: Path) -> None:
 
 
 def read_weights(model: "nn.Module", path: Path) -> None:
-    """Load the weights of a file into a model; names and shapes must match exactly."""
+    """Load the weights of a file, float32 up to `LARGEST`, into a model; names and shapes must match exactly."""
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     load_weights(model, _read_checked(path, "pt", own))
 
@@ -102,7 +103,7 @@ def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dic
 
 
 def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
-    weights = read_tensors(path, framework, lambda shapes: check_fit(own, shapes), only_float32=True)
+    weights = read_tensors(path, framework, lambda shapes: check_fit(own, shapes, path), only_float32=True)
     for name, weight in weights.items():
         if not (float(weight.min()) >= -LARGEST and float(weight.max()) <= LARGEST):  # NaN is neither
             raise RunError(
@@ -176,27 +177,29 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
             weight.copy_(weights[name])
 
 
-def check_fit(own: Shapes, shapes: Shapes) -> None:
+def check_fit(own: Shapes, shapes: Shapes, path: Path | None = None) -> None:
     """Raise an error if weights to be loaded differ in names or shapes from those of the model.
 
     Args:
         own: shapes of the weights of the model, by name.
         shapes: shapes of the weights to be loaded, by name.
+        path: file of the weights to be loaded, for the error message.
     """
+    where = "" if path is None else f"{path}: "
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
         foreign = [name[:80] for name in foreign[:3]]
-        raise RunError(f"the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign}")
+        raise RunError(f"{where}the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign}")
     for name, shape in shapes.items():
         if own[name] != shape:
-            raise RunError(f"weight {name} has shape {list(shape)}, the settings require {list(own[name])}")
+            raise RunError(f"{where}weight {name} has shape {list(shape)}, the settings require {list(own[name])}")
 
 
 # Files of tensors: safetensors, with a checksum
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Replace a safetensors file atomically; a checksum of names and values is stored in it."""
+    """Write tensors to a safetensors file, which is replaced atomically, with a checksum of their names and values."""
     from safetensors.torch import save_file
 
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -221,7 +224,7 @@ def read_tensors(
         names = list(file.keys())
         for name in names if only_float32 else ():
             if (kind := file.get_slice(name).get_dtype()) != "F32":
-                raise RunError(f"{path}: {name[:80]} is {kind}, expected F32. Copy the run again")
+                raise RunError(f"{path}: the tensor {name[:80]} has type {kind}, expected F32. Copy the run again")
         accept({name: tuple(file.get_slice(name).get_shape()) for name in names})
         tensors = {name: file.get_tensor(name) for name in names}
         stamp = (file.metadata() or {}).get("crc32")
@@ -231,7 +234,7 @@ def read_tensors(
 
 
 def read_shapes(path: Path) -> Shapes:
-    """Return the shape of each tensor in a safetensors file by name, without reading numbers."""
+    """Return the shape of each tensor in a safetensors file by name, without reading the values."""
     with _opened(path, "np") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in list(file.keys())}
 
@@ -250,8 +253,8 @@ def _opened(path: Path, framework: str) -> Iterator[Any]:
 
 
 def _refuse_pickle(path: Path) -> None:
-    """Raise an error if a file is missing, or is a pickle or zip file as `torch.save` writes, which may execute code;
-    the safetensors loader's own error would be unclear.
+    """Raise an error if a file is missing, or is a pickle or zip file as `torch.save` writes (reading those may execute
+    code); the safetensors loader's own error would be unclear.
     """
     if not path.is_file():
         raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")

@@ -35,8 +35,8 @@ StopAgainst = Literal["worst", "best"]
 MOST_CHARACTERS = patterns.LONGEST
 """Maximum number of characters of a text setting; more are an error. The tags of 100 languages take a fifth of it."""
 COUNTLESS = 10**12
-"""Maximum value of a setting that counts updates or pairs, above which it is an error: no training has so many, and the
-file names of checkpoints have enough digits for it."""
+"""Maximum value of a setting that counts updates or pairs; a larger value is an error. No training has so many, and the
+file names of checkpoints have enough digits for this number."""
 
 
 def about(
@@ -75,11 +75,11 @@ def _updates(default: int, description: str, minimum: int) -> Any:
 
 
 def _float32(default: float, description: str, minimum: float) -> Any:
-    return about(default, description, minimum, 1e30, "float32 holds no products of larger numbers")
+    return about(default, description, minimum, 1e30, "products of larger numbers overflow float32")
 
 
 def _growth(default: float, description: str, minimum: int, maximum: int) -> Any:
-    return about(default, description, minimum, maximum, "a model that never ends an output would take that long")
+    return about(default, description, minimum, maximum, "a model that never ends its output would take too long")
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Data:
     target_vocabulary: int = _vocabulary(8000, "maximum size of the target vocabulary")
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
     normalization: Literal["identity", "nfkc", "nfkc_lower"] = about("identity", "Unicode normalization of text")
-    max_length: int = _length(256, "maximum tokens of a side; longer training pairs are left out and counted")
-    validation_pairs: int = _pairs(1000, "pairs held out where no validation set is given (at most a tenth)")
+    max_length: int = _length(256, "maximum number of tokens of a source or a target; longer pairs are left out")
+    validation_pairs: int = _pairs(1000, "number of pairs held out for validation without --valid (at most a tenth)")
     tags: str = about(
         "", "target languages, separated by spaces, that a source may ask for: '<2de> a house'; see --tag"
     )
@@ -123,7 +123,7 @@ class Model:
     d_model: int = _width(256, "width of embeddings and layer outputs", 1)
     cell: Literal["lstm", "gru"] = about("lstm", "kind of recurrent layer of an RNN")
     d_hidden: int = _width(0, "width of an RNN's hidden state, or of convolutions; 0: d_model", 0)
-    source_reversed: bool = about(False, "an RNN without attention reads the source backwards")
+    source_reversed: bool = about(False, "whether an RNN without attention reads the source backwards")
     kernel: int = about(3, "number of tokens that a convolution reads", 1, 255, "no published model reads so many")
     heads: int = about(4, "number of attention heads", 1, 4096, "no published model has nearly so many")
     d_key: int = _width(0, "width of a head's queries and keys; 0: d_model / heads", 0)
@@ -169,7 +169,7 @@ class Training:
         0, "tokens in one forward pass; 0: chosen for the machine. Does not change the update", 0
     )
     max_steps: int = _updates(20_000, "maximum number of updates", 1)
-    max_minutes: float = about(0.0, "maximum minutes; 0: no limit", 0, 1e9, "nobody waits for two thousand years")
+    max_minutes: float = about(0.0, "maximum minutes of training; 0: no limit", 0, 1e9, "1,900 years")
     schedule: Literal["noam", "cosine"] = about(
         "noam", "learning rate after warm-up: inverse square root (the paper), or cosine to 0"
     )
@@ -189,17 +189,17 @@ class Training:
     weight_decay: float = about(
         0.0, "weight decay of AdamW, for matrices only; multiplied by the learning rate", 0, 1000
     )
-    clip_norm: float = _float32(1.0, "gradient norm above which it is scaled down; 0: no limit", 0)
+    clip_norm: float = _float32(1.0, "maximum gradient norm; a larger gradient is scaled down; 0: no limit", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
-        "auto", "auto: bfloat16 on a GPU that has the hardware for it, else float32"
+        "auto", "number format; auto: bfloat16 on a GPU that has the hardware for it, else float32"
     )
     validate_every: int = _updates(500, "updates between validations, each followed by a checkpoint", 1)
     metric: Metric = about("loss", "validation metric that selects the best checkpoint")
     patience: int = _updates(8, "validations without improvement before early stopping; 0: never stop early", 0)
     average: int = about(
-        5, "last checkpoints averaged at the end, if that validates better", 1, 10_000, "each is kept on the disk"
+        5, "number of last checkpoints to average at the end, if that validates better", 1, 10_000, "each is on disk"
     )
-    keep: int = _updates(2, "checkpoints kept to resume from; older ones keep weights for averaging", 1)
+    keep: int = _updates(2, "number of checkpoints to resume from; of older ones weights are kept for averaging", 1)
     deterministic: bool = about(
         False, "on a GPU: bit-identical results each time and after a resume, but slower; a CPU is always deterministic"
     )
@@ -215,7 +215,7 @@ class Decoding:
     """Settings of the search for a translation; beam search is the default."""
 
     beam: int = about(
-        5, "beam width (hypotheses kept at each step); 1: greedy", 1, 200, "each takes memory, and more help nobody"
+        5, "beam width (hypotheses kept at each step); 1: greedy", 1, 200, "more cost memory and do not help"
     )
     length_penalty: float = about(
         1.0, "alpha: a score is the sum of log-probabilities / length^alpha", 0, 10, "length^alpha must fit in float32"
@@ -227,9 +227,9 @@ class Decoding:
         "best: than the best of them, as in seq2see 0.1.0, which is faster and gives poorer n-best lists",
     )
     max_ratio: float = _growth(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0, 100)
-    max_extra: int = _growth(50, "tokens added to the limit of max_ratio", 1, 1000)
-    max_source: int = _length(1024, "source tokens read from one line; the rest is cut off, with a warning")
-    batch_tokens: int = about(8192, "batch size: source tokens times beam", 1, 10_000_000, "more are no faster")
+    max_extra: int = _growth(50, "number of output tokens beyond max_ratio * source tokens", 1, 1000)
+    max_source: int = _length(1024, "maximum source tokens of a line; the rest is cut off, with a warning")
+    batch_tokens: int = about(8192, "batch size: source tokens times beam", 1, 10_000_000, "larger is no faster")
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ TRANSFORMER_ONLY = ("heads", "d_key", "d_value", "d_ff", "activation", "norm", "
 
 
 def foreign(architecture: str) -> tuple[str, ...]:
-    """Return the model settings that have no effect with an architecture."""
+    """Return the names of the model settings that have no effect with an architecture."""
     others = {
         "transformer": ("cell", "d_hidden", "source_reversed", "kernel"),
         "convolutional": (*TRANSFORMER_ONLY, "cell", "source_reversed"),
@@ -282,10 +282,10 @@ def read_toml(path: Path) -> Overlay:
     """Return the settings in a TOML file; raise an error if it is missing, too large or not TOML."""
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise SettingError(f"{path}: {path.stat().st_size:,} bytes are too many for settings")
+            raise SettingError(f"{path}: {path.stat().st_size:,} bytes, a settings file has at most {MOST_BYTES:,}")
         text = path.read_text(encoding="utf-8")
         if any(len(line) > MOST_IN_LINE for line in text.splitlines()):
-            raise SettingError(f"{path}: a line has more than {MOST_IN_LINE:,} characters, too many for settings")
+            raise SettingError(f"{path}: a line has more than {MOST_IN_LINE:,} characters, too long for settings")
         return tomllib.loads(text)
     except FileNotFoundError:
         raise SettingError(f"{path}: no such settings file") from None
@@ -310,7 +310,7 @@ def read_settings(folder: Path) -> Settings:
     try:
         return resolve(EARLIER_RULES, read_toml(folder / "settings.toml"))
     except (SettingError, OSError) as problem:
-        raise RunError(f"{folder}: half written or damaged ({problem})") from None
+        raise RunError(f"{folder}: the settings cannot be read ({problem}). Copy the run again") from None
 
 
 def keys(*overlays: Overlay) -> set[str]:
@@ -373,7 +373,7 @@ _IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", st
 
 
 def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> Any:
-    """Return a raw value converted to its type, or raise an error."""
+    """Return a raw value as type `kind`; raise an error if it is of another type, too long or out of range."""
 
     def refuse(why: str) -> NoReturn:
         raise SettingError(f"{name} = {shown(value)}: {why}")
@@ -404,7 +404,7 @@ def _check_together(settings: Settings) -> None:
     _check_model(model)
     if model.longest <= data.max_length:
         raise SettingError(
-            "model.max_positions must be larger than data.max_length (one position is for the end token)"
+            f"model.max_positions must be larger than data.max_length = {data.max_length} (for the end token)"
         )
     for side, kind, pattern in _sides(data):
         if kind == "pattern" and not pattern:
@@ -480,7 +480,7 @@ def check_decoding(decoding: Decoding) -> None:
 
 
 def describe() -> Iterable[tuple[str, str, str, str]]:
-    """Yield (key, type, default, description) of every setting, for help pages and docs."""
+    """Yield (key, type or choices, default, description) of every setting, for help pages and docs."""
     for section, kind in SECTIONS.items():
         types = typing.get_type_hints(kind)
         for each in fields(kind):

@@ -1,4 +1,4 @@
-"""A conversation with a model: lines are cleaned before translation, and notes say what was cut or has no answer."""
+"""A conversation with a model: lines are cleaned before translation, and notes say if one was cut or has no answer."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -50,7 +50,7 @@ def settings_for(settings: Settings) -> Settings:
 
 
 def words_for(run: Run) -> Words:
-    """Return the texts in Korean if the sources of the run are Korean, else in English, with the run's token limit."""
+    """Return the texts in Korean if the sources of the run are Korean, else in English; `long` has the token limit."""
     code = run.languages.source
     korean = matches("ko", code) if code is not None else run.tokenizers.source.scripts[:1] == ["HANGUL"]
     words = KOREAN if korean else ENGLISH

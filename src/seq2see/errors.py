@@ -61,7 +61,8 @@ def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
 
     Args:
         keep: control characters that are not replaced.
-        formatting: keep invisible characters that the spelling of some languages needs: joiners, direction marks.
+        formatting: keep invisible characters that the spelling of some languages needs (joiners, direction marks), and
+            private-use and unassigned characters.
     """
     if text.isprintable():
         return text

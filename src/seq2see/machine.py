@@ -66,7 +66,7 @@ def micro_tokens(device: "torch.device") -> int:
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Make torch use only deterministic kernels if `wanted`; an operation that has none raises an error."""
+    """If `wanted`, make torch use only deterministic kernels in this context; an operation without one fails."""
     if not wanted:
         yield
         return
@@ -249,7 +249,7 @@ class WorkerProcess:
             raise self._death() from None
 
     def receive(self) -> Any:
-        """Wait for the result of a task; raise the error that it ended with."""
+        """Wait for the result of a task; raise its error if it failed, or a RunError if the process has died."""
         try:
             well, result = read(self._results)
         except (OSError, EOFError):
@@ -265,7 +265,7 @@ class WorkerProcess:
         return RunError(f"a worker process ended {how} Try again, or on one core: taskset -c 0 COMMAND")
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, which a task may handle; a task that does not handle it is ended by it."""
+        """Send SIGTERM, which a task may handle; otherwise it ends the process."""
         self._process.terminate()
 
     def end(self) -> None:
@@ -277,7 +277,7 @@ class WorkerProcess:
 
 
 def serve() -> None:
-    """Do the work of a worker process until its pipe is closed."""
+    """Be a worker process: read tasks from standard input and write results to standard output, until input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not sys.stdout.buffer: under PYTHONUNBUFFERED that has no buffer, and leaves out the rest of a large write when
     # the process is stopped in the middle of it (Ctrl-Z) and continued.
@@ -302,7 +302,7 @@ def framed(message: object) -> bytes:
 
 
 def read(pipe: IO[bytes]) -> Any:
-    """Return the next message of a pipe that `framed` made; raise EOFError at its end."""
+    """Read the next message, in the form that `framed` gives it, from a pipe; raise EOFError if the pipe ends first."""
     size = int.from_bytes(pipe.read(8), "little")
     packed = pipe.read(size)
     if not size or len(packed) < size:
@@ -364,8 +364,8 @@ class Stop:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise `Stopped` in this context as soon as a stop is requested, or at its beginning if one was requested
-        earlier; for work without side effects, such as a validation.
+        """Raise `Stopped` in this context as soon as a stop is requested, or on entering it if one already was; for
+        work without side effects, such as a validation.
         """
         self._at_once = True
         try:

@@ -97,7 +97,7 @@ class Run:
             to = known[0]
         own = (*map(language_tag, known), *self.tokenizers.source.tags)  # imports may have tags of their own
         if to is None and own and not all(tag_of(line.lstrip(), own) for line in lines if line.strip()):
-            raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
+            raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose a language with --to")
         if to is None:
             return list(lines)
         tag = language_tag(to)
@@ -122,7 +122,7 @@ class Run:
         return has_hooks(self.model)
 
     def _is_unseen(self, engine: Engine) -> bool:
-        """Return whether an engine calls no hooks of `model`: CTranslate2, or one with a copy that has no hooks."""
+        """Return whether an engine calls no hooks: CTranslate2, or PyTorch with a copy of the model that has none."""
         from seq2see.decoding.torch_engine import has_hooks
 
         own = getattr(engine, "model", None)
@@ -188,7 +188,7 @@ class Run:
         """Return up to `n_best` translations of each line, with scores and tokens.
 
         Args:
-            prefixes: the beginning that each translation must have.
+            prefixes: for each line, the text that its translations must begin with.
             engine: the result of `engine()` or `sampler()`; by default `engine()`.
             to: the target language, one of `tags`.
             glossary: terms whose translations are enforced; a line without terms is translated as without a glossary.
@@ -301,7 +301,7 @@ class Run:
         return sublayers.sublayer(self.bundle, self.read(sentence, to, target), place, layer)
 
     def word_in_contexts(self, word: str, first: str, second: str, to: str | None = None) -> "WordInContexts":
-        """Compare a word in two sentences: where it attends in the encoder, and the cosine of its vectors by layer."""
+        """Compare a word in two sentences: its attention in the encoder, and the cosine of its two vectors by layer."""
         from seq2see.lens import sublayers
 
         return sublayers.word_in_contexts(word, self.look(first, to), self.look(second, to))
@@ -358,7 +358,7 @@ class Run:
         metric: str | None = None,
         to: str | None = None,
     ) -> "Worth":
-        """Measure loss, score and number of changed translations without each head, or each of `groups` of heads.
+        """Measure loss, score and share of changed translations without each head, or each of `groups` of heads.
 
         Args:
             pairs: as for `evaluate`. All are translated once for each head or group: a hundred are enough.
@@ -403,7 +403,7 @@ class Run:
         return heads.statistics(self.bundle, self._pairs(pairs, to), self.watch)
 
     def _pairs(self, given: GivenPairs, to: str | None = None) -> list[Pair]:
-        """Return pairs; if the run has language tags, each source gets the tag of `to`, else of its pair's language."""
+        """Return `given` as pairs; in a run with tags, a source gets the tag of `to`, else of its pair's language."""
         if isinstance(given, str | Path):
             from seq2see.text import corpora
 
@@ -459,7 +459,7 @@ class Run:
             storage.write_manifest(self.folder, facts | {name: fact})
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
-        """Return the alignments of each line's translations in `results`; source spans are characters of `lines`."""
+        """Return the alignments of each line's translations in `results`; source spans count characters of `lines`."""
         from seq2see.lens import alignment
 
         tagged = self.tagged(lines, to)
@@ -488,7 +488,7 @@ class Run:
         metrics.check_tokenizer(tokenize)
         pairs = self._pairs(pairs, to)
         if not pairs:
-            raise DataError("nothing to evaluate: no usable pair")
+            raise DataError("nothing to evaluate: no usable pair (a pair needs text on both sides)")
         engine = engine or self.engine(precision="float32")
         results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
         width, unit = max(n_best, beam or self.settings.decoding.beam), unit or error_unit(self.settings)

@@ -16,6 +16,6 @@ COUNT: Final = len(SPELLINGS)
 def alignment_head(decoder_layers: int) -> tuple[int, int]:
     """Return (decoder layer, head), counted from 0, of the head that `training.alignment_weight` trains to align.
 
-    It is a head of the penultimate layer (of the only one, if there is one), which works best (Garg et al. 2019).
+    It is the first head of the penultimate layer, which works best (Garg et al. 2019), or of a decoder's only layer.
     """
     return max(0, decoder_layers - 2), 0

@@ -43,7 +43,7 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
-RESUME = "resume with --resume (lab: without it): what was saved before is intact"
+RESUME = "resume with --resume (lab: repeat the command): what was saved before is intact"
 REPEAT = "repeat the command"
 
 
@@ -111,12 +111,12 @@ def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
     except (OSError, SafetensorError) as problem:
         said = re.search(r"\(os error (\d+)\)", str(problem))  # safetensors has the number in its message only
         number = getattr(problem, "errno", None) or (int(said[1]) if said else 0)
-        forbidden = "may not be written. Change its permissions, or copy the run elsewhere"
+        forbidden = "not writable (permission denied). Change its permissions, or copy the run elsewhere"
         reason = {
             errno.ENOSPC: "the disk is full. Make room",
             errno.EDQUOT: "the quota is used up. Make room",
             errno.EFBIG: "the file is larger than may be written here (ulimit -f). Raise the limit",
-            errno.EROFS: "read-only. Make it writable, or copy the run elsewhere",
+            errno.EROFS: "on a read-only file system. Make it writable, or copy the run elsewhere",
             errno.EACCES: forbidden,
             errno.EPERM: forbidden,
         }.get(number, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Solve that")
@@ -275,7 +275,7 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
                 handle.seek(0)
                 who = handle.read(200).decode(errors="replace").strip() or "unknown"
                 raise RunError(
-                    f"{folder}: another training is running there (process {who}). Wait for it, or choose another --out"
+                    f"{folder}: another process is writing there (process {who}). Wait for it, or choose another --out"
                 ) from None
             except OSError as problem:  # a file system that knows no locks
                 raise RunError(
@@ -356,15 +356,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = read_json(path)
     except (ValueError, IsADirectoryError, FileNotFoundError):
-        raise RunError(f"{path}: not JSON; the run folder is damaged") from None
+        raise RunError(f"{path}: not JSON; the run folder is damaged. Copy the run again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: a folder of another format (manifest.json does not have the format '{FORMAT}')")
+        raise RunError(f"{folder}: not a run folder of seq2see (manifest.json does not have the format '{FORMAT}')")
     version = manifest.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise RunError(f"{folder}: run format {shown(version)}, this seq2see reads up to {VERSION}. Upgrade seq2see")
     for fact, is_right in FACTS.items():
         if fact in manifest and not is_right(manifest[fact]):
-            raise RunError(f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged")
+            raise RunError(
+                f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged. Copy the run again"
+            )
     return manifest
 
 

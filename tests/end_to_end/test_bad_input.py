@@ -302,7 +302,7 @@ def test_a_folder_that_may_not_be_written(cli) -> None:
     Path("good.tsv").write_text(GOOD)
     Path("locked").mkdir()
     Path("locked").chmod(0o555)
-    refusal(cli("train", "good.tsv", "--out", "locked/run"), "locked/run: may not be written", after_progress=True)
+    refusal(cli("train", "good.tsv", "--out", "locked/run"), "locked/run: not writable", after_progress=True)
 
 
 VERBS = {
@@ -319,7 +319,7 @@ def test_every_verb_refuses_what_is_no_run(cli, verb: str) -> None:
     Path("foreign").mkdir()
     refusal(cli(verb, "foreign", *VERBS[verb]), "foreign: not a run folder, or half written")
     Path("foreign", "manifest.json").write_text('{"architectures": ["MarianMTModel"]}')
-    refusal(cli(verb, "foreign", *VERBS[verb]), "foreign: a folder of another format")
+    refusal(cli(verb, "foreign", *VERBS[verb]), "foreign: not a run folder of seq2see")
     Path("file").write_text("")
     refusal(cli(verb, "file", *VERBS[verb]), "file: no such run folder")
 
@@ -327,7 +327,7 @@ def test_every_verb_refuses_what_is_no_run(cli, verb: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("settings.toml", "half written or damaged"),
+        ("settings.toml", "the settings cannot be read"),
         ("source.tokenizer.json", "no such tokenizer file"),
         ("model.safetensors", "no model yet"),
     ],
@@ -467,8 +467,8 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["evaluate", "RUN", "good.tsv", "-o", "."], "a folder"),
         (["train", "good.tsv", "--metric", "exat"], "Did you mean 'exact'?"),
         (["look", "RUN", "ab", "--place", "corss"], "Did you mean 'cross'?"),
-        (["look", "RUN", "ab", "--layer", "9"], "--layer 9: a page shows all"),
-        (["look", "RUN", "ab", "--layer", "9", "-o", "x.png"], "--layer 9: the last one is 1"),
+        (["look", "RUN", "ab", "--layer", "9"], "--layer 9: for pictures only"),
+        (["look", "RUN", "ab", "--layer", "9", "-o", "x.png"], "--layer 9: the layers are numbered from 1 to 1"),
         (["look", "RUN", "ab", "--layer", "-1", "-o", "x.png"], "--layer -1: layers are counted from 1"),
         (["look", "RUN", "ab", "--layer", "1", "--picture", "heads"], "--layer 1: does not apply to"),
         (["look", "RUN", "ab", "--place", "cross", "--picture", "beam"], "--place cross: does not apply to"),
@@ -480,7 +480,7 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["look", "RUN", "ab", "--picture", "haeds"], "Did you mean 'heads'?"),
         (["look", "RUN", "ab", "--json", "-o", "x.html"], "--json"),
         (["look", "RUN", "ab", "--json", "--layer", "1"], "--json"),
-        (["look", "RUN", "abcdefgh" * 20], "a page shows 128"),
+        (["look", "RUN", "abcdefgh" * 20], "a page shows at most 128"),
     ],
 )
 def test_a_slip_on_the_command_line(cli, run: Path, words: list[str], hint: str) -> None:

@@ -117,7 +117,7 @@ def test_train_from_parallel_files_with_validation_preset_and_file(cli) -> None:
     words = ["--valid", "valid.tsv", "--preset", "tiny", "--config", "mine.toml", "--set", "training.max_steps=2"]
     ended = cli("train", "mine.en,mine.ko", *words, "--out", "run")
     assert ended.code == 0, ended.err
-    assert "3 pairs, 5 for validation" in ended.err
+    assert "3 training pairs, 5 for validation" in ended.err
     settings = config.resolve(config.read_toml(Path("run/settings.toml")))
     assert (settings.model.encoder_layers, settings.model.norm) == (2, "pre")  # the preset
     assert (settings.model.d_model, settings.model.heads) == (16, 2)  # the file, over it
@@ -429,7 +429,7 @@ def test_look_draws_other_pictures(trained: Path, cli, picture: str, tmp_path: P
 def test_a_picture_has_a_name_of_its_own(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = cli("look", trained, "ab", "--picture", "beam")
-    assert (ended.code, ended.err) == (0, "the beam: beam.png\n")
+    assert (ended.code, ended.err) == (0, "the beam search: beam.png\n")
     assert [path.name for path in tmp_path.iterdir()] == ["beam.png"]
 
 

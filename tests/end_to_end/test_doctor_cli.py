@@ -116,7 +116,7 @@ def test_against_a_test_set(cli) -> None:
     Path("train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     Path("test.tsv").write_text("\n".join([*lines[:3], lines[7].upper().replace("\t", " !\t"), "x y\tz"]) + "\n")
     ended = cli("doctor", "train.tsv", "--against", "test.tsv", "--write", "clean.tsv")
-    assert "3 of its 5 pairs are here; rows with the same target: 3" in ended.out
+    assert "3 of its 5 sources are here; rows with the same target: 3" in ended.out
     assert "a near-duplicate of the source is in the other set: 1 of its 5" in ended.out
     assert len(list(Pairs("clean.tsv"))) == 296
 
@@ -231,7 +231,7 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     assert ended.code == 0
     told = [line for line in ended.err.splitlines() if line.startswith("doctor: ")]
     assert told == [
-        "doctor: 20 pairs (15 %): source is in the other set: 10 of its 10 pairs are here; "
+        "doctor: 20 pairs (15 %): source is in the other set: 10 of its 10 sources are here; "
         "rows with the same target: 20",
         "doctor: 30 pairs (23 %): duplicate of an earlier pair",
         "doctor: for details, run: seq2see doctor twice.tsv --against valid.tsv",

@@ -213,7 +213,7 @@ def test_tags_and_languages_are_kept(cli) -> None:
     assert cli("train", "a.en,a.de", "--out", "german", *QUICK).code == 0
     ended = cli("train", "a.en,a.it", "--from", "german", "--out", "italian", *few)
     assert ended.code == 0, ended.err
-    assert "the target language of german is 'de', that of a is 'it'\n" in ended.err
+    assert "warning: the target language of german is 'de', but that of a is 'it'\n" in ended.err
     assert load("italian").languages == ("en", "de")
     refused(cli("train", "a.it,a.en", "--from", "german", "--out", "new", *few), "unknown to german", "without --from")
 

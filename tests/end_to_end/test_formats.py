@@ -220,7 +220,7 @@ def test_heads_are_measured_in_the_right_direction(cli, tagged: Path, tmp_path: 
     assert json.loads(ended.out)["worth"]["whole"]["translations"] == ["cba", "def"]
     ended = cli("draw", "heads", tagged, "--limit", "4", "--json")  # validation pairs have their tags
     assert json.loads(ended.out)["worth"]["pairs"] == 4
-    assert "choose with --to" in cli("draw", "heads", tagged, tmp_path / "back.tsv", "--json").err
+    assert "choose a language with --to" in cli("draw", "heads", tagged, tmp_path / "back.tsv", "--json").err
 
 
 def test_the_same_source_is_never_on_both_sides_of_the_split(tagged: Path) -> None:
@@ -252,7 +252,7 @@ def test_evaluate_tags_by_the_file_or_by_option(cli, tagged: Path) -> None:
     write("t.tsv", ["abc\tcba"])
     assert json.loads(cli("evaluate", tagged, "t.tsv", "--to", "fr", "--json").out)["scores"]["exact"]["value"] == 100
     ended = cli("evaluate", tagged, "t.tsv")
-    assert (ended.code, ended.err) == (2, f"seq2see: {tagged} translates to de, fr: choose with --to\n")
+    assert (ended.code, ended.err) == (2, f"seq2see: {tagged} translates to de, fr: choose a language with --to\n")
 
 
 def test_one_of_many_directions_against_one_of_one(cli, tagged: Path, trained: Path) -> None:
@@ -266,7 +266,7 @@ def test_an_unknown_tag(cli, tagged: Path, trained: Path) -> None:
     ended = cli("translate", tagged, "--to", "es", stdin=b"")
     assert (ended.code, ended.err) == (2, "seq2see: --to es: unknown. Choose from: de, fr\n")
     ended = cli("translate", tagged, stdin=b"abc\n")
-    assert (ended.code, ended.err) == (2, f"seq2see: {tagged} translates to de, fr: choose with --to\n")
+    assert (ended.code, ended.err) == (2, f"seq2see: {tagged} translates to de, fr: choose a language with --to\n")
     ended = cli("translate", trained, "--to", "de", stdin=b"ab\n")
     assert ended.code == 2
     assert "was trained without --tag" in ended.err

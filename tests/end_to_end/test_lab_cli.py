@@ -130,4 +130,4 @@ def test_a_full_disk_is_told_what_the_lab_can_do(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "extend", extend)
     ended = cli("lab", "scaling", "--quick", "--seeds", "1", "--out", out)
     assert ended.code == 75
-    assert "the disk is full. Make room, then resume with --resume (lab: without it)" in ended.err
+    assert "the disk is full. Make room, then resume with --resume (lab: repeat the command)" in ended.err

@@ -227,7 +227,7 @@ def test_a_lock_that_is_another_name_of_a_file_is_not_written_to(tmp_path: Path)
     os.link(tmp_path / "file", tmp_path / "run" / storage.LOCK)
     with (
         storage.sole_writer(tmp_path / "run"),
-        pytest.raises(RunError, match="another training"),
+        pytest.raises(RunError, match="another process"),
         storage.sole_writer(tmp_path / "run"),
     ):
         pass

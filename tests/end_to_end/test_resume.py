@@ -215,7 +215,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(finished: Path, whole: Pa
     unfinish(finished)
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
     assert ended.code == 0, ended.err
-    assert f"{path.parent} is not whole (" in ended.err
+    assert f"{path.parent} is damaged or incomplete (" in ended.err
     assert "resuming after step 120" in ended.err
     assert_same_end(finished, whole)
 

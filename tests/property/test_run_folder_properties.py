@@ -403,9 +403,9 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a pattern too long": (evil_pattern("x|" * 5000 + "y"), "too long for a pattern"),
     "a pattern that matches nothing": (evil_pattern("a*"), "matches the empty text"),
     "a number of pairs": (in_json("manifest.json", pairs=-(10**300)), "'pairs' is '-1000"),
-    "float64": (tensor(EMBEDDING, lambda kind, shape, content: ("F64", shape, content * 2)), "is F64, expected F32"),
-    "int8": (tensor(NORM, lambda kind, shape, content: ("I8", shape, content[:8])), "is I8, expected F32"),
-    "bfloat16": (tensor(NORM, lambda kind, shape, content: ("BF16", shape, content[:16])), "is BF16, expected F32"),
+    "float64": (tensor(EMBEDDING, lambda kind, shape, content: ("F64", shape, content * 2)), "type F64, expected F32"),
+    "int8": (tensor(NORM, lambda kind, shape, content: ("I8", shape, content[:8])), "type I8, expected F32"),
+    "bfloat16": (tensor(NORM, lambda kind, shape, content: ("BF16", shape, content[:16])), "type BF16, expected F32"),
     "turned": (tensor(EMBEDDING, lambda kind, shape, content: (kind, shape[::-1], content)), "the settings require ["),
     "flat": (
         tensor(EMBEDDING, lambda kind, shape, content: (kind, [len(content) // 4], content)),

@@ -105,10 +105,10 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
         (None, "half written (it has no manifest.json)"),
         ("", "not JSON; the run folder is damaged"),
         ('{"format": "seq2see run", "ver', "not JSON; the run folder is damaged"),
-        ("[]", "another format"),
-        ('"seq2see run"', "another format"),
-        ('{"model_type": "marian"}', "another format"),
-        ('{"format": "other", "version": 1}', "another format"),
+        ("[]", "not a run folder"),
+        ('"seq2see run"', "not a run folder"),
+        ('{"model_type": "marian"}', "not a run folder"),
+        ('{"format": "other", "version": 1}', "not a run folder"),
         ('{"format": "seq2see run", "version": 2}', "run format 2, this seq2see reads up to 1. Upgrade seq2see"),
         ('{"format": "seq2see run", "version": "1"}', "run format '1'"),
         ('{"format": "seq2see run"}', "run format None"),
@@ -204,7 +204,7 @@ def test_damaged_settings(tmp_path: Path, content: str, words: str) -> None:
     make(tmp_path)
     (tmp_path / "settings.toml").write_text(content)
     message = refused(tmp_path)
-    assert message.startswith(f"{tmp_path}: half written or damaged (")
+    assert message.startswith(f"{tmp_path}: the settings cannot be read (")
     assert words in message
 
 

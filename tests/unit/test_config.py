@@ -441,7 +441,7 @@ def test_a_very_wide_beam_with_usual_lengths_is_allowed() -> None:
 def test_a_settings_file_too_large(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("# long\n" * 100_000)
-    with pytest.raises(SettingError, match="700,000 bytes are too many for settings"):
+    with pytest.raises(SettingError, match="700,000 bytes, a settings file has at most"):
         config.read_toml(path)
 
 

@@ -142,7 +142,7 @@ def test_the_language_is_chosen_by_a_tag(tagged: Run) -> None:
     assert tagged.tags == ["de", "fr"]
     assert tagged.tagged(["a", "", "<2fr> b"], "de") == ["<2de> a", "", "<2fr> b"]
     assert tagged.tagged(["<2fr> b"]) == ["<2fr> b"]
-    with pytest.raises(SettingError, match="translates to de, fr: choose with --to"):
+    with pytest.raises(SettingError, match="translates to de, fr: choose a language with --to"):
         tagged.tagged(["a"])
     with pytest.raises(SettingError, match=r"--to it: unknown\. Choose from: de, fr"):
         tagged.tagged(["a"], "it")

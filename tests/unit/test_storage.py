@@ -34,8 +34,8 @@ def test_a_text_that_is_far_too_large_is_not_read(tmp_path: Path, monkeypatch: p
     [
         (errno.ENOSPC, "the disk is full. Make room", 75),
         (errno.EDQUOT, "the quota is used up", 75),
-        (errno.EROFS, "read-only", 2),
-        (errno.EACCES, "may not be written", 2),
+        (errno.EROFS, "on a read-only file system", 2),
+        (errno.EACCES, "not writable", 2),
         (errno.EIO, "cannot be written (Input/output error)", 75),
     ],
 )
@@ -52,7 +52,9 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numb
         storage.write_text(path, "new")
     assert raised.value.exit_code == code
     assert str(raised.value).startswith(f"{path}: {words}")
-    assert str(raised.value).endswith("then resume with --resume (lab: without it): what was saved before is intact")
+    assert str(raised.value).endswith(
+        "then resume with --resume (lab: repeat the command): what was saved before is intact"
+    )
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
@@ -70,7 +72,7 @@ def test_what_safetensors_says_of_a_full_disk(tmp_path: Path) -> None:
 
 def test_one_writer(tmp_path: Path) -> None:
     second = storage.sole_writer(tmp_path)
-    refused = pytest.raises(RunError, match=rf"another training is running there \(process {os.getpid()} on ")
+    refused = pytest.raises(RunError, match=rf"another process is writing there \(process {os.getpid()} on ")
     with storage.sole_writer(tmp_path), refused, second:
         pass
     with storage.sole_writer(tmp_path):
@@ -88,7 +90,7 @@ def test_a_writer_may_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(storage.time, "sleep", wait)
     first.enter_context(storage.sole_writer(tmp_path))
-    with pytest.raises(RunError, match="another training is running"), storage.sole_writer(tmp_path, patience=2):
+    with pytest.raises(RunError, match="another process is writing"), storage.sole_writer(tmp_path, patience=2):
         pass
     assert waits == 2
     with storage.sole_writer(tmp_path, patience=2):

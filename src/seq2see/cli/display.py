@@ -71,7 +71,7 @@ class Display:
                 if self._bar or time.monotonic() - self._last_line > 3 * QUIET_SECONDS:
                     self._tell(event)
             case Trained():
-                skipped = f"{event.skipped} updates skipped (not finite)  " if event.skipped else ""
+                skipped = f"{event.skipped} updates skipped (NaN or infinity)  " if event.skipped else ""
                 speed = f"learning rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
                 loss = f"{translated('loss')} {event.loss:.3f}"
                 self._numbers = f"{loss}  {translated(skipped)}{translated(speed)}"
@@ -81,7 +81,7 @@ class Display:
                 self.say(f"step {event.step:>7,}  out of memory: {smaller}; the updates stay the same")
             case Returned():
                 self._start = event.step, self._seconds
-                failed = f"{event.updates} updates in a row were not finite"
+                failed = f"loss or gradient was not finite in {event.updates} updates in a row"
                 slower = f"at 1/{2**event.slowed} of the learning rate"
                 self.say(f"step {event.failed_at:>7,}  {failed}: returning to step {event.step:,}, {slower}")
             case ThreadsChanged():
@@ -127,7 +127,7 @@ class Display:
             self.say(f"{translated('step')} {event.step:>7,}  {numbers}")
 
     def _time_left(self, event: Stepped | Trained) -> str:
-        """Return the time until the limit of steps or minutes as text, at the mean speed since `_start`."""
+        """Return the time left until the nearer limit (steps or minutes) as text, at the mean speed since `_start`."""
         assert self._training is not None
         first, began = self._start
         seconds = (event.seconds - began) / max(1, event.step - first) * (self._training.max_steps - event.step)
@@ -140,7 +140,7 @@ class Display:
 
 def _opening(event: Any) -> list[str]:
     dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
-    pairs = translated(f"{event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}")
+    pairs = translated(f"{event.pairs:,} training pairs, {event.validation_pairs:,} for validation{dropped}")
     lines = [f"{padded(translated('data'), NAME_WIDTH)} {pairs}"]
     tags = event.settings.data.tags
     if any(event.languages) or tags:

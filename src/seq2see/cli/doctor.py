@@ -27,14 +27,15 @@ COLOURS = {"error": "bold red", "warning": "yellow", "note": "dim"}
 def doctor(
     pairs: options.ManyPairs,
     against: Annotated[
-        str | None, typer.Option(metavar="PAIRS", help="A test or validation set whose pairs must not be in PAIRS.")
+        str | None,
+        typer.Option(metavar="PAIRS", help="Test or validation set; report its pairs that are also in the corpus."),
     ] = None,
     write: Annotated[
         str | None,
         typer.Option(metavar="CLEAN.tsv", help="Write a clean copy, and beside it CLEAN.dropped.tsv with the reasons."),
     ] = None,
     picture: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw the lengths of the texts (.png, .svg, .pdf).")
+        str | None, typer.Option(metavar="FILE", help="Draw the distribution of text lengths (.png, .svg, .pdf).")
     ] = None,
     format: options.Format = None,
     source_column: options.SourceColumn = None,

@@ -107,7 +107,7 @@ def draw_warm_up(
     widths, lengths = dict.fromkeys(d_model or [128, 256, 512]), dict.fromkeys(warmup_steps or [4000, 8000])
     choices = [(width, length) for width in widths for length in lengths]
     if len(choices) > 8:
-        raise SettingError(f"{len(choices)} curves: at most 8 can be distinguished")
+        raise SettingError(f"{len(choices)} curves (--d-model x --warmup-steps): draw at most 8 in a picture")
     path = _place(out, "warm-up", as_json, force)
     from seq2see.pictures import textbook
     from seq2see.training.schedule import noam
@@ -180,7 +180,7 @@ def draw_heads(
     limit: Annotated[
         int,
         typer.Option(
-            min=1, help="Use at most this many pairs, from the first on; all are translated once without each head."
+            min=1, help="Maximum number of pairs, the first ones; all of them are translated again without each head."
         ),
     ] = 100,
     to: To = None,
@@ -209,7 +209,9 @@ def draw_heads(
     echo(f"pairs: {worth.pairs:,} of {name}; with all heads: loss {whole.loss:.3f}, {run.metric} {whole.score:.2f}")
     for each in sorted(worth.without, key=lambda each: -each.loss)[:MOST_NEEDED]:
         (head,) = each.heads
-        lost = f"loss {each.loss - whole.loss:+.3f}, {run.metric} {each.score:.2f}, {each.changed:.0%} changed"
+        lost = (
+            f"loss {each.loss - whole.loss:+.3f}, {run.metric} {each.score:.2f}, {each.changed:.0%} of outputs changed"
+        )
         echo(f"without {head.place} layer {head.layer + 1} head {head.head + 1}: {lost}")
 
 
@@ -219,7 +221,7 @@ def draw_pruning(
     limit: Annotated[
         int,
         typer.Option(
-            min=2, help="Use at most this many pairs, from the first on; half rank the heads, half measure the curves."
+            min=2, help="Maximum number of pairs, the first ones; half rank the heads, half measure the curves."
         ),
     ] = 200,
     orders: Annotated[
@@ -266,7 +268,7 @@ def draw_pruning(
 
 
 def _chosen(run: "Run", pairs: str | None, limit: int, command: str) -> "tuple[str, list[Pair]]":
-    """Return the first `limit` pairs of a file or corpus, or of the validation set if none is named, and their name."""
+    """Return the name and the first `limit` pairs of `pairs` (a file or corpus), or if None, of the validation set."""
     if pairs is None:
         name, chosen = "validation", run.validation_pairs[:limit]
     else:
@@ -276,14 +278,14 @@ def _chosen(run: "Run", pairs: str | None, limit: int, command: str) -> "tuple[s
             name, chosen = pairs, list(islice(corpora.for_scoring(pairs, watch=watch), limit))
     if not chosen:
         raise DataError(
-            f"{pairs or f'{run.folder}/validation.jsonl'}: no usable pair. Name a file: {command} RUN PAIRS"
+            f"{pairs or f'{run.folder}/validation.jsonl'}: no usable pair. Name a file: seq2see {command} RUN PAIRS"
         )
     return name, chosen
 
 
 def draw_word(
     folder: Folder,
-    word: Annotated[str, typer.Argument(help="A word that both sentences have.")],
+    word: Annotated[str, typer.Argument(help="A word that occurs in both sentences.")],
     first: Annotated[str, typer.Argument(help="A source sentence with the word.")],
     second: Annotated[str, typer.Argument(help="Another source sentence with the word.")],
     to: To = None,
@@ -324,7 +326,9 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:
-    """Return the path of the picture, by default `name`.png, if it can be written; None for --json without --out."""
+    """Return the path of the picture, by default `name`.png, or None for --json without --out; raise an error if a file
+    cannot be drawn there.
+    """
     if out is None and as_json:
         return None
     path = Path(out or f"{name}.png")

@@ -128,7 +128,7 @@ def _evaluate(
     tokenize: str,
     to: str | None,
 ) -> "list[Evaluation]":
-    """Translate and score the pairs with every run; the default beam width of all runs is that of the first."""
+    """Translate and score the pairs with every run; error unit and default beam width are those of the first."""
     from seq2see.decoding.shared_engine import Shared
     from seq2see.evaluation.evaluations import error_unit
 
@@ -141,7 +141,7 @@ def _evaluate(
         evaluations.append(run.evaluate(items, beam, n_best, tokenize, searching, unit, to if run.tags else None))
         if cut := sum(result.cut for result in evaluations[-1].results):
             limit = run.settings.decoding.max_source
-            _tell(group, f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut")
+            _tell(group, f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: the rest was cut")
         if note := evaluations[-1].note:
             _tell(group, note)
     return evaluations
@@ -196,7 +196,7 @@ def _with_references(items: "list[Pair]", files: Iterable[str], dropped: int) ->
     for file in files:
         lines = read_lines(Path(file))
         if len(lines) != len(items):
-            why = f" ({dropped:,} with an empty side left out: take their lines out of all files)" if dropped else ""
+            why = f" ({dropped:,} pairs have an empty side and are left out: remove their lines)" if dropped else ""
             expected = f"expected {len(items):,}, one for each pair that is scored{why}"
             raise DataError(f"{file}: {_plural(len(lines), 'line')}, {expected}")
         items = [

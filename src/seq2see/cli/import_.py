@@ -19,7 +19,7 @@ def import_(
         str | None,
         typer.Option(
             metavar="PAIRS",
-            help="Pairs of the model's task, for checking exports and for measuring what fine-tuning forgets.",
+            help="Validation pairs for this model: to check exports, and to measure what fine-tuning forgets.",
         ),
     ] = None,
     revision: Annotated[

@@ -104,7 +104,7 @@ def _line(name: str, verdict: str, decided: str) -> str:
 
 
 def _row(outcome: Outcome) -> str:
-    """Return a row of the table: claim, verdict and deciding judgement; a long text is wrapped."""
+    """Return a row of the table: claim, verdict, and the reason for the verdict; a long reason is wrapped."""
     first, *rest = textwrap.wrap(translated(outcome.reason), WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
     head = _line(outcome.claim.name, translated(outcome.verdict), first)
     return "\n".join([head, *(_line("", "", more) for more in rest)])

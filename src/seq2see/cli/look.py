@@ -176,7 +176,9 @@ def _check(
     drawn = picture or "attention"
     for option, value in chosen.items():
         if as_page and value is not None:
-            raise SettingError(f"{option} {value}: a page shows all of them. To draw a picture, add: -o FILE.png")
+            raise SettingError(
+                f"{option} {value}: for pictures only, a page shows everything. To draw a picture, add: -o FILE.png"
+            )
         if value is not None and option not in PICTURES[drawn]:
             raise SettingError(f"{option} {value}: does not apply to --picture {drawn}. Leave it out")
 
@@ -196,7 +198,7 @@ def _draw(
 
     there = run.settings.model.attention
     if picture in ("attention", "heads", "alignment"):
-        run.need_attention(f"{picture} to draw (--picture layers and beam can be)")
+        run.need_attention(f"{picture} to draw: choose --picture layers or beam")
     if picture in ("attention", "heads") and (place or "cross") not in there:
         raise SettingError(f"--place {place}: {run.folder} has {' and '.join(there)} attention only")
     place = place or "cross"
@@ -208,7 +210,7 @@ def _draw(
         "decoder": (seen.decoder, seen.input_tokens, seen.input_tokens, ("output", "output")),
     }[place]
     if layer > len(layers):
-        raise SettingError(f"--layer {layer}: the last one is {len(layers)}, and the first one 1")
+        raise SettingError(f"--layer {layer}: the layers are numbered from 1 to {len(layers)}")
     title = labels.arrow(_shortened(seen.source), _shortened(seen.translation))
     number = layer or len(layers)
     match picture:
@@ -221,7 +223,7 @@ def _draw(
             drawn = "predictions of each layer"
             note = translations.layer_words(seen.layers, seen.target_tokens, title, path)
         case "beam":
-            drawn, note = "the beam", translations.beam(seen.beam, title, path)
+            drawn, note = "the beam search", translations.beam(seen.beam, title, path)
         case _:
             drawn, where = f"{place} attention of layer {number}", f"{PLACES[place]}, layer {number} of {len(layers)}"
             note = translations.attention(layers[number - 1], rows, columns, title, path, where, *names)
@@ -245,9 +247,9 @@ def _draw_sublayer(
         layers = run.settings.model.decoder_layers
     number, head = chosen["--layer"] or layers, chosen["--head"] or 1
     if number > layers:
-        raise SettingError(f"--layer {number}: the last one is {layers}, and the first one 1")
+        raise SettingError(f"--layer {number}: the layers are numbered from 1 to {layers}")
     if head > run.settings.model.heads:
-        raise SettingError(f"--head {head}: the last one is {run.settings.model.heads}, and the first one 1")
+        raise SettingError(f"--head {head}: the heads are numbered from 1 to {run.settings.model.heads}")
     sentence, to, target = asked
     reading = run.read(sentence, to, target)
     seen = run.sublayer(sentence, place, number - 1, to, reading.translation)

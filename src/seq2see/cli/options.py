@@ -51,7 +51,8 @@ Sample = Annotated[
     bool, typer.Option("--sample", help="Sample each token from its probabilities instead of searching.")
 ]
 Temperature = Annotated[
-    float, typer.Option(min=0.01, help="With --sample: outputs vary less below 1, and more above 1.")
+    float,
+    typer.Option(min=0.01, help="With --sample: sampling temperature; outputs vary less below 1, and more above 1."),
 ]
 TopK = Annotated[int, typer.Option(min=0, help="With --sample: sample from the k most probable tokens; 0: from all.")]
 TopP = Annotated[
@@ -67,7 +68,7 @@ EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="auto, torch or ctranslate2; auto is ctranslate2 on a CPU if it is installed, else torch.",
+        help="Inference engine: auto, torch or ctranslate2; auto: ctranslate2 on a CPU if it is installed, else torch.",
         autocompletion=lambda: ["auto", "torch", "ctranslate2"],
     ),
 ]
@@ -75,7 +76,7 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        help="float32, int8, or bfloat16 (torch on a GPU). Default: int8 with ctranslate2, float32 with torch.",
+        help="Precision: float32, int8, bfloat16 (torch on a GPU). Default: int8 with ctranslate2, float32 with torch.",
         autocompletion=lambda: ["float32", "int8", "bfloat16"],
     ),
 ]
@@ -83,7 +84,7 @@ ScoringPrecisionOption = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        help="float32, int8, or bfloat16 (torch on a GPU).",
+        help="Precision: float32, int8, bfloat16 (torch on a GPU).",
         autocompletion=lambda: ["float32", "int8", "bfloat16"],
     ),
 ]
@@ -119,7 +120,7 @@ def check_new(path: Path, force: bool) -> None:
     if os.path.lexists(path) and not force:
         raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
     if not path.absolute().parent.is_dir():
-        raise SettingError(f"{path}: there is no folder {path.parent}")
+        raise SettingError(f"{path}: there is no folder {path.parent}. Create it first")
 
 
 def check_torch(option: str) -> None:

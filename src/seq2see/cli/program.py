@@ -223,7 +223,7 @@ def _with_headings(text: str) -> str:
 
 
 def _print_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of a bug without control characters, since it may quote texts of files."""
+    """Print the traceback of a bug, with control characters replaced, since it may quote texts of files."""
     echo("".join(traceback.format_exception(kind, problem, trace)), nl=False, err=True)
 
 

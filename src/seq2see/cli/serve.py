@@ -14,7 +14,7 @@ CachedSentences = Annotated[
     typer.Option(
         min=0,
         max=10_000_000,
-        help="Maximum number of sentences of documents whose translations are cached; 0: no cache.",
+        help="Cache the translations of at most this many sentences of documents; 0: no cache.",
     ),
 ]
 AllowedHosts = Annotated[
@@ -29,7 +29,7 @@ AllowedHosts = Annotated[
 
 def serve(
     folders: Annotated[
-        list[str], typer.Argument(metavar="RUN", help="Folders that train wrote; each is served by its name.")
+        list[str], typer.Argument(metavar="RUN", help="Run folders; each model has the name of its folder.")
     ],
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default can be reached from this machine only.")

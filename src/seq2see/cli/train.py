@@ -133,6 +133,6 @@ def for_export(to: str, overlay: config.Overlay) -> config.Overlay:
     `to` must be "huggingface".
     """
     if to != "huggingface":
-        raise SettingError(f"--for {to}: unknown. {nearest(to, ['huggingface'])} Other formats export any Transformer")
+        raise SettingError(f"--for {to}: unknown. {nearest(to, ['huggingface'])} ctranslate2 and onnx need no --for")
     needed = config.preset("marian")
     return {section: needed.get(section, {}) | dict(overlay.get(section, {})) for section in {*needed, *overlay}}

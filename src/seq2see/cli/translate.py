@@ -111,7 +111,7 @@ def translate(
             first += len(block)
     if terms is not None and used:
         counts = ", ".join(f"{how} {count:,}" for how, count in used.most_common())
-        echo(f"{used.total():,} terms of {glossary}: {counts}", err=True)
+        echo(f"{used.total():,} terms of {glossary} in the input; method that enforced them: {counts}", err=True)
 
 
 def _check_document(text: bool, markup: str, by_lines: bool) -> None:
@@ -121,7 +121,9 @@ def _check_document(text: bool, markup: str, by_lines: bool) -> None:
         by_lines: Whether an option is given that applies to lines only.
     """
     if text and by_lines:
-        raise SettingError("--text: leave --sample, --n-best, --prefix and --alignments out")
+        raise SettingError(
+            "--text cannot be combined with --sample, --n-best, --prefix or --alignments: leave them out"
+        )
     if markup != "auto" and not text:
         raise SettingError(f"--markup {markup}: add --text, which translates a document instead of lines")
 
@@ -130,7 +132,7 @@ def _check_sampling(sample: bool, n_best: int, cache: bool) -> None:
     """Raise an error for options that cannot be combined with --sample or with several processes (torchrun)."""
     several = ranks.from_torchrun()[1] > 1
     if cache and (sample or several):
-        raise SettingError("--cache: leave --sample and torchrun out")
+        raise SettingError("--cache cannot be combined with --sample or torchrun: leave them out")
     if sample and n_best > 1:
         raise SettingError("--sample gives one translation per line: leave --n-best out")
     if sample and several:

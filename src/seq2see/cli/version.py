@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
 
 
 def in_words(found: dict[str, Any]) -> str:
-    """Return the facts as lines of text."""
+    """Return the result of `facts` as lines of text."""
     versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in found["packages"].items())
     rows = {
         "distribution": found["distribution"] or "none: run from its sources",

@@ -26,7 +26,7 @@ token that begins a form.
 
 
 class TrieProgress(NamedTuple):
-    """Progress of a hypothesis with its constraints: its node in the `Trie`, and the constraints that it has met."""
+    """Progress of a hypothesis: its node in the `Trie`, the constraints it has met, and the one just completed."""
 
     node: int = FIRST
     met: int = 0
@@ -112,7 +112,7 @@ class Trie:
 
     def banned(self, progress: TrieProgress) -> Sequence[int]:
         """Return the tokens that must not follow: END before all constraints are met, and tokens that would continue
-        the last word of a term that has just been completed.
+        the last word of a constraint that has just been completed, unless they continue a longer form.
         """
         found = [] if self.is_met(progress) else [special.END]
         if progress.just_met >= 0:

@@ -66,7 +66,7 @@ def obstacle(settings: Settings) -> str | None:
     if model.architecture != "transformer":
         return f"ctranslate2 runs Transformers only (model.architecture = '{model.architecture}')"
     if model.d_value not in (0, model.d_key or model.d_model // model.heads):
-        return "ctranslate2 has no heads whose values are wider or narrower than their keys (model.d_value)"
+        return f"ctranslate2 needs values as wide as keys (model.d_value = {model.d_value})"
     if decoding.length_formula != "power":
         return f'ctranslate2 has no length penalty "{decoding.length_formula}" (decoding.length_formula)'
     return None

@@ -29,7 +29,7 @@ class Constraint(NamedTuple):
     not_after: frozenset[int] = frozenset()
     """Tokens that must not directly follow a sequence of `first` or `later`: they would continue its last word."""
     never: frozenset[int] = frozenset()
-    """Tokens that the output must not contain, because they begin another translation of the same words."""
+    """Tokens that the output must not contain: they begin another translation of the constrained source words."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Engine(Protocol):
         ...
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Return up to `settings.beam` hypotheses for each task, best first."""
+        """Return up to `settings.beam` hypotheses for each task, best first; possibly more for one with constraints."""
         ...
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -37,7 +37,7 @@ larger powers of two.
 ENTERING = (4, 32)
 """Numbers of sentences that one CUDA graph puts into slots; a smaller number of sentences is padded."""
 UNASKED = 4
-"""Maximum number of decoding steps between two checks for finished sentences, since the CPU waits for the GPU then."""
+"""Maximum number of decoding steps between two checks for finished sentences; at a check, the CPU waits for the GPU."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
 """Maximum number of `Slots` that a `RecordedSearch` keeps for later searches, and the share of the GPU's total memory
 above which the least recently used are dropped before new ones are made; only their decoder states are counted.

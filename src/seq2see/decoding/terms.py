@@ -2,10 +2,10 @@
 
     1. Search as without a glossary. An output that contains all terms of its sentence is taken as it is.
     2. An engine that supports constraints searches again with them (`decoding/constraints.py`).
-    3. If terms are still missing, take the hypothesis of the first search that contains most of them.
+    3. If terms are still missing, take the hypothesis of the first search with the most terms, if any has more.
     4. If terms are still missing, keep the output up to the words that translate the term, append the glossary's
        translation, and continue the search.
-    5. The last resort: replace words of the output, those for which the model finds the term most probable.
+    5. The last resort: put the term in place of words of the output, where the model finds it most probable.
 
 The words that translate a term are those whose log-probability falls most when the term is left out of the source,
 which any engine can compute. Whether a term is missing is decided by the whole words of the text, not by its tokens:
@@ -87,7 +87,7 @@ def translate(
 
 
 def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"]) -> None:
-    """Try one method after another (see above) until the best output of each sentence contains all of its terms."""
+    """Try steps 2 to 5 of the module docstring until the best output of each sentence contains all of its terms."""
     constrained = [each for each in sentences if each.missing and engine.constrains and each.can_be_constrained]
     if constrained:
         _find_rivals(engine, constrained)
@@ -145,8 +145,8 @@ class _Sentence:
         self._read = [(start - shift, end - shift) for start, end in spans.read(tokenizers.source, line)]
 
     def source_without(self, number: int) -> list[int]:
-        """Return the source tokens without all occurrences of a term; if only the end token is left, an unknown token
-        and the end token.
+        """Return the source tokens except those of any occurrence of a term; if only the end token is left, an unknown
+        token and the end token.
         """
         text, source = self.terms[number].text, self.task.source
         same = [(term.start, term.end) for term in self.every_term if term.text == text]
@@ -177,7 +177,7 @@ class _Sentence:
 
     def is_better(self, text: str) -> bool:
         """Return whether an output contains more terms than the best one so far, and no more repeated words
-        (`_doubles`) than the source line or the first output.
+        (`_doubles`) than the source line or than the first output, whichever has more.
         """
         met = sum(place is not None for place in _places(text, self.terms))
         return met > self.best.met and _doubles(text) <= self._doubles
@@ -239,8 +239,8 @@ class _Sentence:
 
 
 def _occurrences(text: str, term: Term) -> Iterator[Span]:
-    """Yield the spans of a text that are forms of a term; at its first word, a form may be capitalised, unless the term
-    must be copied unchanged.
+    """Yield the spans of a text that are forms of a term; at the first word of the text, a form may be capitalised,
+    unless the term must be copied unchanged.
     """
     for form in term.forms:
         yield from words.occurrences(text, form)
@@ -329,8 +329,8 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
     """Store in `rivals` the tokens that begin a translation of a missing term other than the glossary's.
 
-    For each term this is the first token of the output word with the greatest loss (`_by_loss`), if that is above
-    `CERTAIN`, and inflections of it. Tokens of the glossary's forms are excluded.
+    For each term these are the first token of the output word with the greatest loss (`_by_loss`), if this loss is
+    above `CERTAIN`, and inflections of that token. Tokens of the glossary's forms are excluded.
     """
     for sentence, all_losses in zip(sentences, _losses(engine, sentences), strict=True):
         tokenizer, found = sentence.tokenizer, set[int]()

@@ -176,10 +176,12 @@ def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
     if next(model.parameters()).device.type != "cpu":
         if precision == "int8":
-            raise SettingError("--precision int8: the torch engine has it on a CPU only. Leave it out")
+            raise SettingError("--precision int8: the torch engine supports it on a CPU only. Leave it out")
         return _copy_without_hooks(model).to(torch.bfloat16) if precision == "bfloat16" else model
     if precision == "bfloat16":
-        raise SettingError("--precision bfloat16: the torch engine has it on a GPU only. Leave it out, or use int8")
+        raise SettingError(
+            "--precision bfloat16: the torch engine supports it on a GPU only. Leave it out, or use int8"
+        )
     if precision == "float32" and has_hooks(model):
         return model
     laid_out = _copy_without_hooks(model)

@@ -165,8 +165,8 @@ class SearchPlan:
 def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:
     """Return the settings with a batch size that fits into half of the free main memory, which changes no translation.
 
-    Raise a SettingError if the beam of a single sentence does not fit into the free main memory. Both are checked only
-    if they need more than 1 GiB; the memory of a GPU is never checked. The need is estimated: keys and values of each
+    Raise a SettingError if the beam of a single sentence does not fit into the free main memory. Nothing is checked if
+    both need less than 1 GiB; the memory of a GPU is never checked. The need is estimated: keys and values of each
     decoder layer for all tokens of a hypothesis, and logits of the vocabulary in a few copies; the engine needs more.
     """
     length = max((task.limit for task in tasks), default=0)
@@ -215,7 +215,7 @@ def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[i
 
 
 class Bounded:
-    """An engine around another, whose outputs have at most `most` tokens, or fewer if `Task.limit` is lower."""
+    """An engine that calls another one and limits its outputs to `most` tokens, or to `Task.limit` if that is lower."""
 
     def __init__(self, engine: Engine, most: int) -> None:
         self.name = engine.name

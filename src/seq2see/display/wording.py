@@ -68,7 +68,7 @@ def language() -> str:
 
 
 def choose(name: str) -> None:
-    """Set the language of this process, and of processes that it starts."""
+    """Set the language of messages, one of `LANGUAGES`, for this process and those that it starts."""
     os.environ[VARIABLES[0]] = name
 
 
@@ -123,8 +123,8 @@ def _match(literals: list[str], text: str) -> list[str] | None:
 
 @cache
 def catalogue() -> tuple[dict[str, str], list[_Entry]]:
-    """Return the Korean texts by English key, and the entries whose keys have placeholders, those with the longest keys
-    first.
+    """Return the Korean texts of keys without placeholders, by key, and the entries whose keys have placeholders, those
+    with the longest keys first.
     """
     tables = tomllib.loads(resources.files(__package__).joinpath("korean.toml").read_text("utf-8"))
     texts = {key.strip(): value for table in tables.values() for key, value in table.items()}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT = timedelta(minutes=10)
 """Maximum time to connect to the shared store and, where the first rank hosts it, until all ranks have connected, after
-which the start fails; some may have to read PyTorch from a slow disk first.
+which the start fails; some ranks may have to read PyTorch from a slow disk first.
 """
 BUCKET_NUMBERS = 25_000_000
 """Number of gradient elements up to which tensors share one all-reduce: 100 MB in float32, enough for full throughput
@@ -56,7 +56,7 @@ def from_torchrun() -> tuple[int, int]:
 
 
 def may_speak(problem: Exception) -> bool:
-    """Return whether this process prints an error: the first rank does, and others only errors of their own machine.
+    """Return whether this process prints an error: the first rank does, and others only their own (`OnlyHereError`).
 
     If a process was lost (`LostError`), it may be the first, so the second rank prints as well.
     """
@@ -65,7 +65,7 @@ def may_speak(problem: Exception) -> bool:
 
 
 def check_restarts(resume: bool, force: bool) -> None:
-    """Under torchrun, raise an error for --force and, if it restarts failed commands, for a missing --resume."""
+    """Under torchrun, raise an error for --force and, if torchrun restarts failed commands, for a missing --resume."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     if force:
@@ -125,8 +125,7 @@ def _start(number: int, count: int) -> Board:
         )
     except (RuntimeError, ValueError) as problem:
         raise SettingError(
-            f"the processes of this training do not find each other ({board.shortly(problem)}). Start them with "
-            "torchrun"
+            f"the processes do not find each other ({board.shortly(problem)}). Start all of them with torchrun"
         ) from None
     return Board(number, count, ours)
 
@@ -139,7 +138,7 @@ def choose_gpu(gpus: int) -> None:
         int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
     )
     if max(count, number + 1) > gpus:
-        problem = f"more processes on this machine than GPUs, {gpus}. Start torchrun with --nproc-per-node {gpus}"
+        problem = f"this machine has more processes than GPUs ({gpus}). Start torchrun with --nproc-per-node {gpus}"
         raise (SettingError if number else OnlyHereError)(problem)  # one process prints for its machine
     torch.cuda.set_device(number)
 
@@ -234,7 +233,7 @@ class Ranks(Group):
             if not is_out_of_memory(problem):
                 raise
             raise _MemoryHereError(
-                f"out of memory in process {self.rank}. Lower training.micro_batch_tokens, resume with --resume"
+                f"out of memory in process {self.rank}. Resume with --resume and a lower training.micro_batch_tokens"
             ) from problem
 
     def sum_gradients(self, weights: Iterable["Tensor"]) -> None:

@@ -37,7 +37,7 @@ def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
         if os.path.lexists(path) and not force:
             raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
     if not clean.parent.is_dir():
-        raise SettingError(f"--write {clean}: no folder {clean.parent}")
+        raise SettingError(f"--write {clean}: there is no folder {clean.parent}. Create it first")
 
 
 def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
@@ -64,7 +64,9 @@ def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
                 good.write(_line(target, source) if swapped else _line(source, target))
                 repaired += bool(mended or swapped)
     except ValueError:  # of zip: other rows than those that were examined
-        raise DataError("the file has changed since it was examined: nothing is written") from None
+        raise DataError(
+            f"{clean}: not written, the corpus has changed since it was examined. Run the command again"
+        ) from None
     return Written(diagnosis.kept, repaired, diagnosis.rows - diagnosis.kept)
 
 

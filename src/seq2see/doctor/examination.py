@@ -113,9 +113,9 @@ class Examination:
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
         self._starts: list[int] = []
-        """For each block, the number of pairs of the corpus before it, with those left out of the sample."""
+        """For each block, the number of pairs of the corpus before it, including those left out of the sample."""
         self._next = 0
-        """Number of pairs of the corpus before the next block, with those left out of the sample."""
+        """Number of pairs of the corpus before the next block, including those left out of the sample."""
         self._first = ("", "")
         self._values: tuple[set[str], set[str]] = set(), set()
         self._counts_up = [True, True]
@@ -274,8 +274,8 @@ class Examination:
         return found
 
     def _foreign(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Mark pairs with a text in a script that is unusual on its side, except texts of fewer than 5 characters, or
-        fewer than 40 in Latin letters: names and commands occur everywhere."""
+        """Mark pairs with a text whose script, that of nine in ten letters, is unusual on its side, except texts of
+        fewer than 5 characters, or fewer than 40 in Latin letters: names and commands occur everywhere."""
         names = characters.tables().scripts
         latin, han, kana = map(names.index, ("Latin", "Han", "Kana"))
         found = np.zeros(len(flags), np.bool_)
@@ -299,7 +299,7 @@ class Examination:
             hit = int(_among(theirs[usable], ours).sum())
             pairs = int(_among(self.column(f"{prefix}pair")[found], other.column(f"{prefix}pair")[usable]).sum())
             least = "at least " if self._share > 1 else ""
-            here = f"{least}{hit:,} of its {total:,} pairs are here; rows with the same target: {pairs:,}"
+            here = f"{least}{hit:,} of its {total:,} sources are here; rows with the same target: {pairs:,}"
             what = f"{KINDS[name].what}: {here}"
             book.add(name, found, what=what, gravity=self._share * hit / max(1, total))
             before |= found
@@ -339,7 +339,7 @@ class Examination:
         spread = 1.4826 * float(np.median(ratio[good]))
         # A word may well need a sentence: a few letters more or less are not odd, whatever the ratio.
         excess = np.abs(target - np.exp(middle) * source.astype(np.float32))
-        usual = f"usually {np.exp(middle):.2g} letters of target for one of source"
+        usual = f"usually {np.exp(middle):.2g} target characters per source character"
         odd = good & (ratio > max(6 * spread, np.log(3))) & (excess > 50)
         book.add("ratio", odd, what=f"{KINDS['ratio'].what} ({usual})")
         limits = [max(500.0, 5 * float(np.percentile(lengths[good], 99))) for lengths in (source, target)]

@@ -29,7 +29,9 @@ class Kind(NamedTuple):
 
 _TABLE: Final = resources.files(__package__).joinpath("findings.toml").read_text("utf-8")
 KINDS: Final = {name: Kind(**entry) for name, entry in tomllib.loads(_TABLE).items()}
-"""Kinds of findings by name, in the order of `findings.toml`; a pair with several of them is dropped for the first."""
+"""Kinds of findings by name, in the order of `findings.toml`. The reason why a pair is dropped is the first kind that
+applies to it and has the action `dropped`.
+"""
 REASONS: Final = ("", *KINDS)
 
 

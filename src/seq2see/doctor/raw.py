@@ -82,7 +82,9 @@ class RawPairs:
 
     @property
     def labels(self) -> Sides:
-        """Return the names of the sides (languages, or suffixes of parallel files); `NOTHING` if files differ."""
+        """Return the names of the sides (languages, or suffixes of parallel files); `NOTHING` if files differ, or if
+        there are none.
+        """
         labels = {_labels(part) for part in self._parts if isinstance(part, Pairs)}
         return labels.pop() if len(labels) == 1 else NOTHING
 

@@ -77,7 +77,7 @@ class Counts:
     tags: int = 0
     """Number of tags inside sentences; an element with two tags counts once."""
     tags_guessed: int = 0
-    """Number of tags that were placed by their position in the sentence, because no word alignment determined it."""
+    """Number of tags placed by their position in the sentence, because no word alignment determined their place."""
     placeholders: int = 0
     """Number of placeholders (such as `%s`, URLs and e-mail addresses) inside sentences."""
     copied: int = 0

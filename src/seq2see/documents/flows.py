@@ -31,7 +31,7 @@ class Mark(NamedTuple):
     raw: Span
     """Span of the tag, comment or line break in the document, in characters."""
     number: int = -1
-    """Index of the tag among the tokens of the document (`markup.scan`); -1 if the mark is not a tag."""
+    """Index of the tag or comment among the tokens of the document (`markup.scan`); -1 for a line break."""
     partner: int = -1
     """Value of `number` of the other tag of the same element; -1 if there is no other tag."""
     name: str = ""
@@ -116,8 +116,8 @@ class TextFlow:
         self.marks.append(mark._replace(place=self._length))
 
     def finish(self, protect: bool) -> "TextFlow":
-        """Join the parts; with `protect`, replace every placeholder that has no tag or line break inside by
-        `OBJECT`.
+        """Join the parts; with `protect`, replace every placeholder that has no mark (tag, comment, line break) inside
+        by `OBJECT`. Return the finished flow, which may be a new object.
         """
         self.text = "".join(self._parts)
         return self._protected() if protect else self
@@ -142,7 +142,7 @@ class TextFlow:
         return found
 
     def _is_marked(self, span: Span) -> bool:
-        """Return whether a tag or a line break stands inside a span."""
+        """Return whether a mark (tag, comment, line break) stands inside a span."""
         first = bisect_right(self.marks, span[0], key=lambda mark: mark.place)
         return first < len(self.marks) and self.marks[first].place < span[1]
 

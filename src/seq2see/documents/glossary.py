@@ -54,7 +54,7 @@ class Glossary:
         self.entries: dict[str, GlossaryEntry] = {}
         self._folded: dict[str, list[GlossaryEntry]] = {}
         self._lengths: dict[str, list[int]] = {}
-        """Lengths of all terms that begin with certain characters (see `KEY`), longest first."""
+        """Lengths of the terms, the longest first, by their first `KEY` characters."""
         faults: list[str] = []
         for number, entry in enumerate(entries, 1):
             if len(self.entries) >= MOST_ENTRIES:
@@ -210,7 +210,7 @@ def _fault(entry: GlossaryEntry) -> str:
         if len(text) > LONGEST_TERM:
             return f"{shown(text)} is longer than {LONGEST_TERM} characters. A term is a few words"
         if any(unicodedata.category(each) in ("Cc", "Cs", "Co", "Cn") for each in text):
-            return f"{shown(text)} holds a control character or no character at all"
+            return f"{shown(text)} holds a control character, or a private, unassigned or surrogate code point"
         if not any(words.is_word_character(each) for each in text):
             return f"{shown(text)} has no letter and no digit"
     return ""

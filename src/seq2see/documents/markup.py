@@ -102,8 +102,8 @@ class Token(NamedTuple):
 
 
 def detect(text: str) -> Literal["plain", "html", "xml"]:
-    """Guess the format: XML if there is a declaration and no `<html>`, HTML if there are common HTML tags, else
-    plain.
+    """Guess the format: after an XML declaration at the start, HTML if there is `<html>`, else XML; otherwise HTML if
+    there are common HTML tags, else plain.
     """
     if text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
         return "html" if re.search(r"<html[\s>]", text[:2000], re.IGNORECASE) else "xml"

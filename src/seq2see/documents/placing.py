@@ -46,8 +46,8 @@ class Element:
     is_known: bool = True
     """Whether a word link determined the place of the element in the translation; otherwise it is a guess."""
     window: Span = (0, 0)
-    """Indices of the first and after the last unit (see `Unit`) of the translation that the element encloses; if both
-    are equal, it stands before that unit.
+    """Index of the first unit (see `Unit`) of the translation that the element encloses, and of the unit after the
+    last; if both are equal, the element is empty and stands before that unit.
     """
 
 

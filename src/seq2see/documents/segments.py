@@ -201,8 +201,8 @@ def trimmed(text: str, start: int, end: int) -> Span:
 
 
 def guess_language(text: str) -> str:
-    """Return a language code for splitting sentences, chosen by the most frequent script of a text: `en` for Latin
-    letters.
+    """Return a language code for splitting sentences, chosen by the most frequent script of a text: `en` for Latin and
+    unknown scripts, and without letters.
     """
     counts: dict[str, int] = {}
     for letter in text[:WINDOW]:

@@ -31,14 +31,14 @@ refuses it.
 
 
 class TermsOfConcept(NamedTuple):
-    """The terms of one concept by language, and its line number."""
+    """The terms of one concept by language, and the number of the line where the concept begins."""
 
     line: int
     terms: dict[str, list[str]]
 
 
 def read(path: Path, wanted: Sides) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield (line number, term of the source language, all terms of the target language) for each source term.
+    """Yield (line number of the concept, source term, all its target terms) for each source term that has any.
 
     Args:
         wanted: the languages of source and target. If one of them is None, the file must have exactly two languages: an

@@ -113,11 +113,11 @@ def assess(
         name, named = ("exact", "exact match") if by_match else ("chrf", "chrF")
         measured = f"{named} {ours[name].value:.1f} against {theirs[best[name]][name].value:.1f}"
         if not findings and (early := _too_early(rows, settings)):
-            findings = [f"not clearly better than {best[name]} ({measured}): {early}"]
+            findings = [f"the model is not clearly better than {best[name]} ({measured}): {early}"]
         else:
             among = f"on {len(hypotheses):,} validation pair{'' if len(hypotheses) == 1 else 's'}"
             causes = findings or [_cause(min([loss, *(each for _, each in _trainings(rows))]), known, settings, pairs)]
-            findings = [f"not clearly better than {best[name]}: {measured} {among}", *causes]
+            findings = [f"the model is not clearly better than {best[name]}: {measured} {among}", *causes]
     findings += _overfitting(rows, settings)
     every = {"model": ours, **theirs}
     return Assessment(
@@ -143,8 +143,8 @@ def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> st
     which = f", {'; '.join(lines)} alone cause{'s' if len(lines) == 1 else ''} it" if lines else ""
     again = f", even at 1/{2**found.slowed} of the learning rate" if found.slowed else ""
     return (
-        f"the loss was not finite in {found.updates} updates in a row{again} ({where}{which}; "
-        f"it begins in {found.place}): {_lower_rate(settings)}"
+        f"the loss or the gradient was not finite in {found.updates} updates in a row{again} ({where}{which}; "
+        f"first in {found.place}): {_lower_rate(settings)}"
     )
 
 
@@ -179,7 +179,7 @@ def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
     """Return a text if the training ended too early to be judged: during warm-up, in the first two epochs and before
-    `ENOUGH_STEPS`, or while the validation loss still fell; None otherwise.
+    `ENOUGH_STEPS`, before a second validation, or while the validation loss still fell by over 3 %; None otherwise.
     """
     validations, warmup = _validations(rows), settings.training.warmup_steps
     if not validations:
@@ -187,7 +187,7 @@ def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | N
     step = validations[-1][0]
     few = f"{step:,} step{' is' if step == 1 else 's are'} too few"
     if step < warmup:
-        return f"{few}, warm-up takes {warmup:,}"
+        return f"{few}, warm-up takes {warmup:,} steps"
     epoch = max((row["epoch"] for row in rows if "epoch" in row), default=0)
     if (epoch < 2 and step < ENOUGH_STEPS) or len(validations) < 2 or validations[-1][1] < 0.97 * validations[-2][1]:
         return few

@@ -78,7 +78,7 @@ class Difference:
 def compare(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
     """Compare two sides, each with one or several runs of one system, scored on the same pairs by the same metrics.
 
-    By `paired_bootstrap` if a side has only one run, otherwise by `compare_systems`.
+    They are compared by `paired_bootstrap` if a side has only one run, otherwise by `compare_systems`.
     """
     if min(len(ours), len(theirs)) == 1:
         return paired_bootstrap(ours, theirs)

@@ -175,7 +175,9 @@ def reliability(predicted_N: Floats, quality_N: Floats) -> list[CurvePoint]:
 
 
 def calibration_error(curve: Sequence[CurvePoint]) -> float:
-    """Return the mean absolute difference of predicted and observed quality (expected calibration error)."""
+    """Return the mean absolute difference of predicted and observed quality, with points weighted by their numbers of
+    translations (expected calibration error).
+    """
     total = sum(point.translations for point in curve)
     return sum(point.translations * abs(point.predicted - point.observed) for point in curve) / total
 

@@ -36,7 +36,7 @@ class Evaluation:
         share = 100 * self.unreachable / self.pairs
         return (
             f"{self.unreachable:,} of {self.pairs:,} references ({share:.1f} %) cannot be written with the target "
-            "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
+            "tokenizer (because of letter case, spaces or characters): the score exact counts them as wrong"
         )
 
     def _repr_html_(self) -> str:
@@ -80,5 +80,5 @@ def measured(
 
 
 def error_unit(settings: Settings) -> Unit:
-    """Return what the error rate counts: characters if the target tokenizer splits texts into them, else words."""
+    """Return what the error rate counts: "characters" if the target tokenizer splits text into them, else "symbols"."""
     return "characters" if KINDS[settings.data.target_tokenizer].counts_characters else "symbols"

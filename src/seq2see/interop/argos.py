@@ -36,7 +36,7 @@ def write(run: Path, folder: Path, precision: str, languages: Sides) -> None:
     if settings.data.tags:
         problem = "data.tags: a package of Argos Translate has one target language"
     if problem:
-        raise SettingError(f"{run}: {problem}")
+        raise SettingError(f"{run}: {problem}. Export it with --to ctranslate2")
     known = Sides(**storage.read_manifest(run).get("languages", {}))
     source, target = languages.source or known.source, languages.target or known.target
     if not (source and target):

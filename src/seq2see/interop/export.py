@@ -56,7 +56,7 @@ def export(run: Path, folder: Path, to: str, precision: str, force: bool = False
     if folder.exists() and not force:
         raise RunError(f"{folder}: exists already. Choose another folder, or replace it with --force")
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not is_export(folder))):
-        raise RunError(f"{folder}: not an exported model, so it is not replaced")
+        raise RunError(f"{folder}: not an exported model, so it is not replaced. Choose another folder")
     place = Path(os.path.realpath(folder))  # the user may name a link to a folder, or `.`
     beside = place.with_name(f".{place.name}.part")
     with storage.in_one_line(folder, storage.REPEAT):
@@ -81,7 +81,7 @@ def is_export(folder: Path) -> bool:
 
 
 def _ctranslate2(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
-    """Write a CTranslate2 model and tokenizers, those of subwords also for SentencePiece; compare its translations."""
+    """Write a CTranslate2 model and tokenizers (of subwords, also SentencePiece models); compare outputs with ours."""
     check_precision(precision, (*ct2_engine.PRECISIONS, "float16"))
     ct2_engine.convert(run, folder, precision, add_source_eos=True)
     tokenizers = Tokenizers.load(run)
@@ -168,7 +168,7 @@ def _argos(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
 def check_precision(precision: str, known: Sequence[str]) -> None:
     """Raise an error if a format does not support a precision."""
     if precision not in known:
-        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, known)}")
+        raise SettingError(f"--precision {precision}: not supported by this format. {nearest(precision, known)}")
 
 
 def need(package: str, to: str, extra: str = "export") -> None:

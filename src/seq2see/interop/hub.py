@@ -24,7 +24,7 @@ MOST_FILES = 100
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is the name of a model on the Hub rather than a folder."""
+    """Return whether a text has the form of a name on the Hub (`NAME`), and is not the path of a file or folder."""
     return NAME.fullmatch(text) is not None and not Path(text).exists()
 
 

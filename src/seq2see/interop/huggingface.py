@@ -87,7 +87,7 @@ def renumbered(
         raise RunError(f"{where}: the token {shown(bad[0])} is very long, or holds half of a surrogate pair. Refused")
     by_id = {id: token for token, id in vocabulary.items()}
     if len(by_id) < len(vocabulary):
-        raise RunError(f"{where}: two tokens have the same id")
+        raise RunError(f"{where}: two tokens have the same id. Copy the folder again")
     first = [pad, unknown, start, end]
     owners = {special_id: place for place, special_id in reversed(list(enumerate(first)))}
     owners |= {start: special.BEGIN}  # also where padding is what outputs begin with, as in all Marian models
@@ -155,7 +155,7 @@ SEARCH = {"num_beams", "length_penalty", "max_length", "max_new_tokens", *IDS, *
 
 
 def _without_bad_words(path: Path, about: Mapping[str, Any], target: SideVocabulary, weights: "Weights") -> list[str]:
-    """Forbid single tokens of `bad_words_ids` by a negative bias; return a note if sequences of tokens are forbidden.
+    """Forbid single tokens of `bad_words_ids` by a negative bias; return a note if it has sequences, which are ignored.
 
     Padding, which every model forbids, begin and end are left as they are: our search never outputs the first two.
     """

@@ -42,7 +42,7 @@ def obstacle(settings: Settings) -> str | None:
     ]
     for key, value, must in needed:
         if value != must:
-            return f"{key} = {value!r}, Marian has only {must!r}"
+            return f"{key} = {value!r}, Marian supports only {must!r}"
     return tokenizer_obstacle(settings)
 
 

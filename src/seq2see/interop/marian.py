@@ -149,7 +149,7 @@ def _tables(path: Path, stored: "Weights", shared: bool, tied: bool) -> list["ND
     wanted = ["Wemb", "Wemb"] if shared else ["encoder_Wemb", "decoder_Wemb"]
     for name in {*wanted, BIAS} | (set() if tied else {OUTPUT}):
         if name not in stored or stored[name].ndim != 2:
-            raise RunError(f"{path}: no weight {name}, or it is not a table")
+            raise RunError(f"{path}: no weight {name}, or it is not a matrix. Copy the folder again")
     source, target = (np.pad(stored[name], ((0, 1), (0, 0))) for name in wanted)
     output = target if tied else np.pad(stored[OUTPUT].T, ((0, 1), (0, 0)))
     if stored[BIAS].size != len(output) - 1 or len(output) != len(target):

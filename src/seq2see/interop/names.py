@@ -1,7 +1,7 @@
 """Names of the weights of Transformer layers in other programs, and their order of columns.
 
 The sinusoids of Marian have all sines first and then all cosines; ours alternate. A Marian model becomes one of ours by
-reordering the columns of width d_model in every weight, which changes no bit of any number.
+reordering the axis of d_model in every weight, which changes no bit of any number.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ Read = Callable[[str, tuple[int, ...]], Any]
 
 
 class Name(NamedTuple):
-    """Our name of a layer's weight and bias, and the names in other programs, which may store it in several parts."""
+    """Our name of a linear layer or layer norm, and its names in other programs, which may split it into parts."""
 
     ours: str
     huggingface: tuple[str, ...]
@@ -92,9 +92,9 @@ def gathered(names: Mapping[str, tuple[str, ...]], own: Shapes, read: Read, orde
     """Return our weights of the layers, joined from the parts that another program stores.
 
     Args:
-        names: The names of its parts there, for each of our weights.
+        names: For each of our weights, the names of its parts in the other program.
         own: The shape of each of our weights.
-        order: For each of our columns of width d_model, the index of the other program's column.
+        order: For each of our d_model columns, the index of the same column in the other program.
     """
     import numpy as np
 

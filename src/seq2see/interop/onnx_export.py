@@ -44,10 +44,13 @@ def write(run: Path, folder: Path, precision: str) -> None:
     for side in ("source", "target"):
         kind = getattr(settings.data, f"{side}_tokenizer")
         if kind not in ("unigram", "characters", "imported"):
-            raise SettingError(f"{run}: data.{side}_tokenizer = '{kind}' cannot be written as tokenizer.json")
+            raise SettingError(
+                f"{run}: data.{side}_tokenizer = '{kind}' cannot be written as tokenizer.json. Use --to ctranslate2"
+            )
     if settings.data.normalization != "identity":
         raise SettingError(
-            f"{run}: data.normalization = '{settings.data.normalization}' cannot be written as tokenizer.json"
+            f"{run}: data.normalization = '{settings.data.normalization}' cannot be written as tokenizer.json. "
+            "Use --to ctranslate2"
         )
     weights = bundle.read_arrays(run, settings, tokenizers)
     tables, turns = ct2_engine.position_tables(settings, weights)

@@ -302,7 +302,7 @@ class TransformerGraph:
         return str(g.op("Mul", g.op("Mul", x, cumulative), g.constant(0.5, "float32")))
 
     def _around(self, name: str, x: str, sublayer: Any) -> str:
-        """Return the residual sum of a sub-layer, with layer norm after it (post) or before it (pre)."""
+        """Return norm(x + sublayer(x)) with post-norm, x + sublayer(norm(x)) with pre-norm."""
         if self.model.norm == "pre":
             return str(self.graph.op("Add", x, sublayer(self._norm(f"{name}.norm", x))))
         return self._norm(f"{name}.norm", self.graph.op("Add", x, sublayer(x)))

@@ -147,8 +147,8 @@ def compiled_ahead(wait: bool = True) -> Iterator[None]:
 class _Compilers(ThreadPoolExecutor):
     """Threads that compile kernels and, with `loads`, load each onto the GPU before its first launch.
 
-    Otherwise Triton loads a kernel when it is first launched, and some versions run a C compiler for that, one after
-    the other.
+    Otherwise Triton loads a kernel when it is first launched, and some versions run a C compiler for that, for one
+    kernel after the other.
     """
 
     def __init__(self, device: int, loads: bool) -> None:
@@ -186,7 +186,10 @@ def _compile(calls: list[tuple[Any, ...]], device: int, loads: bool) -> None:
 def warn_unless_ending(problem: Exception) -> None:
     """Warn that kernels could not be compiled ahead; not if the program is ending, when threads can start no others."""
     if threading.main_thread().is_alive():
-        warnings.warn(f"kernels could not be compiled ahead of time: {problem}", stacklevel=4)
+        warnings.warn(
+            f"GPU kernels could not be compiled ahead of time, so each is compiled at its first use: {problem}",
+            stacklevel=4,
+        )
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

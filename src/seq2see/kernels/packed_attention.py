@@ -186,7 +186,7 @@ def _store(pointer, tile, first, places, length, stride, head, WIDTH: tl.constex
 
 @triton.jit
 def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Recompute softmax weights from scores and `logs`, the logarithms of the sums over rows, both in base 2."""
+    """Recompute softmax weights from scores and `logs`, the log-sum-exp of the scores of each row, both in base 2."""
     keep = (columns < length)[None, :]
     if CAUSAL:
         keep = keep & (columns[None, :] <= rows[:, None])

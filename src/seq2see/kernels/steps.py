@@ -1,6 +1,7 @@
 """One step of decoding on a GPU, in Triton: with so few rows, launching a kernel takes longer than its computation.
 
-`attend`: attention of W hypotheses per sentence to a key-value cache, to which theirs can be appended first.
+`attend`: attention of W hypotheses per sentence to a key-value cache, to which their own keys and values can be
+appended first.
 
 `best_words`: the most probable tokens of each row; all logits are read once, and parts with these tokens again.
 """

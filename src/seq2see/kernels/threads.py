@@ -55,7 +55,7 @@ def read_counters() -> Counters:
     """Return the current counters of Linux.
 
     Raises:
-        OSError: This system does not have them.
+        OSError, AttributeError: This system does not have them.
     """
     cores = os.sched_getaffinity(0)
     idle = waited = 0
@@ -100,9 +100,9 @@ class Threads:
     """The number of threads of this process: reduced while other programs compute, and restored afterwards.
 
     Too many threads show in the time that they wait for a core, too few in idle cores. Either leads to a trial of
-    another number for one period. Fewer threads are kept if the work has at least 0.9 times its speed, more threads if
-    it has 1.03 times its speed. If no core is idle, the largest number is still tried from time to time, as other
-    programs may have a low priority; since it slows them down, it must give 1.15 times the speed.
+    another number for one period. Fewer threads are kept if the trial has at least 0.9 times the speed before it, more
+    threads if it has 1.03 times that speed. If no core is idle, the largest number is still tried from time to time, as
+    other programs may have a low priority; since that slows them down, it must give 1.15 times the speed.
 
     Args:
         most: Number of threads if no other program runs; with 1 there is nothing to do.
@@ -202,7 +202,7 @@ class Threads:
             more = min(self._most, self.count + max(1, math.floor(idle + 1 - FREE)))
             self._try(more, _Trial(self.count, speed, 1.03, self._idle, f"{idle:.1f} cores were idle"))
         elif self.count < self._most and self._hopeful.is_over(now):
-            why = "other programs leave enough of the cores"
+            why = "other programs leave enough cores free"
             self._try(self._most, _Trial(self.count, speed, 1.15, self._hopeful, why))
 
     def _try(self, count: int, trial: _Trial) -> None:

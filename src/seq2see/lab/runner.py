@@ -60,7 +60,7 @@ def measure_claims(
     names = [names] if isinstance(names, str) else names
     claims, folder, plan = catalogue.pick(names), Path(out), Plan(quick, pairs, seeds, first_seed)
     if seeds is not None and seeds < 1:
-        raise SettingError(f"seeds: {seeds}, expected at least 1")
+        raise SettingError(f"seeds = {seeds}: expected at least 1")
     _check_folder(folder)
     if pairs:
         if names and "comparison" not in names:

@@ -3,8 +3,8 @@
     method = choose(bundle, pairs)                          # once; a run keeps it in its manifest
     align(bundle, method, [sentence], [source_ids], [target_ids])[0].pharaoh        # "0-2 1-1 2-0"
 
-Not every head attends to where its word comes from. How much an output token depends on each input token is known for
-sure by leaving the token out, which takes one forward pass for each token. So that is done for some validation pairs,
+Not every head attends to where its word comes from. How much an output token depends on an input token is known for
+sure by leaving this input token out, a forward pass for each of them. So that is done for some validation pairs,
 and the heads that agree with it best are used from then on, in one forward pass. Half of these pairs choose the heads,
 and the other half measures how well they agree: the best of many heads always looks better on the pairs that chose it.
 
@@ -13,7 +13,7 @@ is chosen, and the agreement of this head with the statistical aligner that taug
 
 An output token that follows surely from the one before it does not depend on the input when it is predicted: after the
 digit 2, the years of this century continue with 0. But the decoder attends to where it comes from when it reads this
-token in the next step. So the weights of that next row may be used for the token, too. When heads are chosen, a token
+token in the next step. So the weights of that next step may be used for the token, too. When heads are chosen, a token
 also gets a small part of the importance of its neighbours (`LENT`).
 """
 
@@ -40,7 +40,7 @@ from seq2see.tokens.store import Store
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
-"""Maximum number of tokens in all forward passes that leave one source token out, made to choose the heads that align:
+"""Maximum number of tokens in all forward passes together by which heads are chosen, each without one source token:
 one or two seconds for a small model. Pairs that would exceed it are skipped.
 """
 CROSS: Final[tuple[Place, ...]] = ("cross",)
@@ -101,8 +101,8 @@ def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatc
 
 
 def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Watch = unwatched) -> Floats:
-    """Return TS (output by input tokens): gradient times input, averaged while all embeddings are scaled
-    from 0 to 1 (Sundararajan et al., 2017).
+    """Return TS (output by input tokens): gradient times input, with the gradient averaged while all source
+    embeddings are scaled from 0 to 1 (Sundararajan et al., 2017).
 
     The integral is computed by Gauss-Legendre quadrature with `steps` points. Positions are not scaled.
     """
@@ -113,8 +113,8 @@ def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Wa
 def _gradients(
     bundle: Bundle, reading: Reading, scales: Sequence[float], weights: Sequence[float], watch: Watch
 ) -> Floats:
-    """Return TS (output by input tokens): gradients at embeddings scaled by each of `scales`, times the
-    embeddings, summed over their dimensions and, with `weights`, over the scales.
+    """Return TS (output by input tokens): gradients of log-probabilities at source embeddings scaled by each of
+    `scales`, times the unscaled embeddings, summed over their dimensions and, weighted by `weights`, over the scales.
     """
     S, T = len(reading.source_ids), len(reading.target_ids)
     size = max(1, AT_ONCE // (S + T))
@@ -159,7 +159,7 @@ def _scaled(bundle: Bundle, reading: Reading, scale_CS1: Tensor) -> tuple[Tensor
 @torch.inference_mode()
 def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
     """Return TS (output by input tokens): the fall, in nats, of the log-probability of output token t when
-    input token s is left out of the source; 0 for its end token, which is never left out.
+    input token s is left out of the source; 0 for the end token of the source, which is never left out.
     """
     S, T = len(reading.source_ids), len(reading.target_ids)
     full_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
@@ -186,11 +186,11 @@ class Method(Answer):
     """
     reading: float
     """Factor of a second term, which is added to the weights of `heads`: the mean cross-attention weights of all heads
-    of all layers at the position where the token is the decoder's input. It has no effect if `guided`.
+    of all layers at the position where the output token is the decoder's input. It has no effect if `guided`.
     """
     agreement: float = 0.0
     """Share of output tokens that this method aligns with the input token whose omission changes their log-probability
-    most (after `LENT`); 0 if `pairs` is 0. See also `guided`.
+    most (a share `LENT` of the changes of neighbouring output tokens is added); 0 if `pairs` is 0. See also `guided`.
     """
     pairs: int = 0
     """Number of validation pairs on which `agreement` was measured; 0 if it was not measured."""
@@ -235,20 +235,20 @@ class Method(Answer):
 
 
 def standard(bundle: Bundle) -> Method:
-    """Return the method for a run without suitable validation pairs, which uses all heads."""
+    """Return the method that uses all heads, for a run without suitable validation pairs."""
     return Method(_every(bundle.settings), 0.25)
 
 
 def guided(settings: Settings) -> Method | None:
-    """Return the method of a run with a head that was trained to align, its agreement not measured; else None."""
+    """Return the method, its agreement not measured, of a run with a head that was trained to align; else None."""
     if not settings.training.alignment_weight:
         return None
     return Method([list(special.alignment_head(settings.model.decoder_layers))], 1.0, guided=True)
 
 
 def measure_guided(bundle: Bundle, store: Store, watch: Watch = unwatched) -> Method | None:
-    """Return the method of a run with a head that was trained to align; None for other runs. Its agreement is measured
-    if the validation set has links of the statistical aligner.
+    """Return the method of a run with a head that was trained to align; None for other runs. The method's agreement is
+    measured on up to `MOST_PAIRS` validation pairs if they have links of the statistical aligner.
     """
     method = guided(bundle.settings)
     if method is None or not store.has_links:
@@ -272,7 +272,7 @@ def _unpacked(tokens_N: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[l
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
-    """Return the method that a manifest stores; None if there is none, or if it does not fit the model."""
+    """Return the method that a manifest stores; None if it stores none, or one that does not fit the model."""
     try:
         method = Method(**kept)
         places = [place for place in _every(settings) if place in method.heads]
@@ -290,9 +290,9 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
     """Choose the heads whose weights point to the input tokens that change the output most when they are left out.
 
-    Only the first pairs are used that are short enough (`MOST_PAIRS`, `MOST_TOKENS`). Every second of them is used to
-    choose, and the others to measure the agreement of the chosen heads; with a single pair nothing is measured, and
-    without any the method is `standard`.
+    Of the first `MOST_PAIRS` pairs, those that are short enough (`MOST_TOKENS`) are used: every second one to choose,
+    and the others to measure the agreement of the chosen heads. With a single pair nothing is measured, and without any
+    the method is `standard`.
     """
     readings = list(_few(bundle, pairs))
     candidates = list(candidate_methods(bundle))
@@ -389,8 +389,8 @@ def align(
 
     Args:
         source_ids: the tokens of each source with the end token (`Result.source`); empty for an empty line.
-        target_ids: the output tokens without the end token (`Translation.tokens`). If an output has as many tokens as
-            the model has learned positions, its last token is left out.
+        target_ids: the output tokens without the end token (`Translation.tokens`). If they and the end token are more
+            than the model has learned positions for, the last ones are left out.
     """
     most = bundle.settings.model.longest - 1
     target_ids = [ids[:most] for ids in target_ids]
@@ -477,7 +477,7 @@ def _lent(owed_TS: Floats) -> Floats:
 
 
 def _pick(weights_TS: Floats, visible_S: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return T: for each output token, the index of the largest weight among the input tokens in `visible_S`."""
+    """Return T: for each output token, the index of the largest weight among the input tokens marked in `visible_S`."""
     S = weights_TS.shape[-1] - 1
     picked_T: NDArray[np.int64] = np.where(visible_S[:S], weights_TS[:, :S], -1.0).argmax(-1)
     return picked_T

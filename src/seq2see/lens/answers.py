@@ -93,7 +93,7 @@ class Tree(Answer):
 
     nodes: list[Node]
     best: int
-    """Index in `nodes` of the last token of the translation; 0, the root, if no hypothesis was finished."""
+    """Index in `nodes` of the end of the best finished hypothesis; 0, the root, if no hypothesis was finished."""
 
     def path(self, end: int) -> list[Node]:
         """Return the nodes from the first token, which is after the root, to the node at index `end`."""
@@ -106,7 +106,7 @@ class Tree(Answer):
 
 @dataclass(frozen=True, repr=False)
 class Look(Answer):
-    """What a model computes for one translation. Row i of attention weights has those from token i to others."""
+    """What a model computes for one translation. Row i of attention weights has those with which token i attends."""
 
     source: str
     translation: str
@@ -120,14 +120,16 @@ class Look(Answer):
     target_spans: list[Span]
     """Span of `translation` for each of `target_tokens`, in characters; empty for the end token."""
     encoder: list[Floats]
-    """Self-attention weights of each encoder layer, HSS: from each source token to each. Empty if there are none."""
+    """Self-attention weights of H heads in each encoder layer, HSS: from each source token to each source token. Empty
+    if there are none.
+    """
     decoder: list[Floats]
-    """Self-attention weights of each decoder layer, HTT: from each decoder input to itself and earlier inputs. Empty if
-    there are none.
+    """Self-attention weights of H heads in each decoder layer, HTT: from each decoder input to itself and earlier
+    inputs. Empty if there are none.
     """
     cross: list[Floats]
-    """Cross-attention weights of each decoder layer, HTS: from each decoder input to each source token. Empty if there
-    are none.
+    """Cross-attention weights of H heads in each decoder layer, HTS: from each decoder input to each source token.
+    Empty if there are none.
     """
     confidence: Confidence
     layers: Layers
@@ -156,7 +158,7 @@ class Look(Answer):
         ]
 
     def _repr_html_(self) -> str | None:
-        """Return the page that `seq2see look` writes, for a notebook; None if `Run.look` did not make this object."""
+        """Return the page that `seq2see look` writes; None if `Run.look` did not make this object in a notebook."""
         page = vars(self).get("page")
         return page() if page else None
 

@@ -52,7 +52,7 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
 
 
 def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention | StepAttention:
-    """Return the attention module that a head belongs to; raise an error if there is no such head."""
+    """Return the attention module that a head belongs to; raise a SettingError if the model has no such head."""
     if head.place not in ATTENTIONS:
         raise SettingError(f"no attention '{head.place}'. {nearest(str(head.place), ATTENTIONS)}")
     stack, name = ATTENTIONS[head.place]
@@ -174,7 +174,8 @@ class Habits(NamedTuple):
     """Largest of the weights with which a token attends."""
     distance: float
     """Distance in tokens between a token and the tokens that it attends to, averaged by the weights; in
-    cross-attention, distance of the attended source tokens from the diagonal (the same share of the source).
+    cross-attention, distance of the attended source tokens from the diagonal: the source token whose relative position
+    in the source is that of the attending token in the output.
     """
     offset: float
     """Signed distance, averaged like `distance`: negative if a head attends to earlier tokens, positive if to later

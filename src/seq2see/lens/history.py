@@ -27,7 +27,7 @@ PAIRS, USUAL, LONGEST = 2, 12, 32
 longer side of a pair.
 """
 LOOKED_AT = 2000
-"""Number of validation pairs, from the first, from which `choose` selects those that are recorded."""
+"""Maximum number of validation pairs, counted from the first, among which `choose` selects those to record."""
 MOST, NUMBERS = 60, 150_000
 """Maximum number of validations, and of attention weights, in the file: about 500 kB. Above these limits, `thinned`
 drops validations, but at least the first and the last stay.
@@ -75,7 +75,7 @@ def choose(store: Store) -> list[int]:
     """Return the indices of the validation pairs to record: up to `PAIRS`, with different sources, whose longer side is
     nearest to `USUAL` tokens and has at most `LONGEST`.
 
-    They are the same in each training with this validation set and its tokenizers.
+    They are the same in each training with the same validation set and the same tokenizers.
     """
     some = np.arange(min(len(store), LOOKED_AT))
     longer = np.maximum(store.source_lengths(some), store.target_lengths(some))
@@ -126,7 +126,10 @@ class Recorder:
         return None
 
     def _begin(self, step: int) -> None:
-        """Choose the pairs to record, and read what an existing file has about the same pairs up to `step`."""
+        """Choose the pairs to record, and read what an existing file has about the same pairs up to `step`.
+
+        If all validation pairs are too long, nothing is recorded.
+        """
         assert self._valid is not None
         tokenizers, pairs = self._used.tokenizers, []
         self._ids = []
@@ -180,8 +183,8 @@ class Recorder:
 def thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Drop one validation after another until `most` are left, but never the first and the last.
 
-    Each time, the one is dropped whose two neighbours have the fewest steps between them, as a share of the later step:
-    attention changes fast at the beginning, so that more of the early validations are kept.
+    Each time, the one is dropped whose two neighbours have the fewest steps between them, relative to the step of the
+    later neighbour: attention changes fast at the start of training, so that more of the early validations are kept.
     """
     rows = list(rows)
     while len(rows) > most:
@@ -214,7 +217,7 @@ def read(run: Path) -> AttentionHistory:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the contents of the file; None if there is none, or if it is damaged."""
+    """Return the contents of the file at `path`; None if there is no such file, or if it is damaged."""
     try:
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if kept["validations"]:
@@ -225,7 +228,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _parsed(kept: dict[str, Any]) -> AttentionHistory:
-    """Return the contents of the file as arrays; raise a ValueError, TypeError or similar error if they are not
+    """Return the contents of `attention.json` as arrays; raise a ValueError, TypeError or similar error if they are not
     valid.
     """
     rows = kept["validations"]

@@ -3,7 +3,7 @@
     patch(bundle, reading, Change("encoder_norm", "mars", donor, "juin"))       # encoder states of another sentence
     contrast(bundle, reading, other_ids)            # why this translation and not that one, where they first differ
 
-Both use `changed`, with which functions replace the tensors that `capture` records, under the same names.
+`patch` uses `changed`, with which functions replace the tensors that `capture` records, under the same names.
 """
 
 import itertools
@@ -62,7 +62,7 @@ def changed(model: nn.Module | HasModel, changes: Mapping[str, Changing]) -> Ite
 
 
 def _unknown(name: str, known: Collection[str]) -> SettingError:
-    return SettingError(f"nothing is computed under '{name}'. {nearest(name, known)}")
+    return SettingError(f"there are no activations named '{name}'. {nearest(name, known)}")
 
 
 def _hook(part: nn.Module, where: Where, function: Changing) -> Any:
@@ -92,7 +92,7 @@ class Patched(Answer):
     tokens.
     """
     own_translation: str
-    """The translation before the change: by the unchanged model, unless another was given with the sentence."""
+    """The translation before the change: by the unchanged model, unless the user gave a translation of the sentence."""
     translation: str
     """The translation that the model finds with the changed activations."""
     target_tokens: list[str]
@@ -227,7 +227,8 @@ def _rows(bundle: Bundle, change: Change, places: list[int], width: int) -> Tens
 
 
 def _put(tokens: Sequence[int], rows_PD: Tensor, add: bool, in_search: bool = False) -> Changing:
-    """Return a function that replaces (or, with `add`, adds to) the rows of a tensor at the positions `tokens`.
+    """Return a function that replaces the rows of a tensor at the positions `tokens` by `rows_PD` or, with `add`, adds
+    `rows_PD` to them.
 
     Args:
         in_search: whether each call is one step of the decoder in a search: call n then has position n of all
@@ -269,8 +270,8 @@ class Contrast(Answer):
     difference: float
     """log p(this) - log p(that) after `prefix`, in nats."""
     left_out: Floats
-    """For each of S source tokens, how much `difference` decreases when it is left out; 0 for the end token, which is
-    never left out.
+    """For each of S source tokens, how much `difference` decreases when this token is left out; 0 for the end token,
+    which is never left out.
     """
     layers: Floats
     """For each decoder layer, the value of `difference` if it were the last layer (logit lens)."""

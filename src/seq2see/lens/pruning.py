@@ -30,8 +30,8 @@ from seq2see.text.pair import Pair
 Part = Place | Literal["all"]
 Order = Literal["importance", "random"]
 PAIRS = 200
-"""Number of validation pairs that are used if the user gives no pairs: half of them rank the heads by importance, and
-the other half measure the curves.
+"""Maximum number of validation pairs that are used if the user gives no pairs: half of them rank the heads by
+importance, and the other half measure the curves.
 """
 ORDERS = 3
 """Default number of random orders in which heads are removed, as a control for the order of importance."""
@@ -45,7 +45,7 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Curve(Answer):
-    """Loss and score of a model from which more and more heads are removed; a point for each number of heads."""
+    """Loss and score of a model from which more and more heads are removed; a point for each number in `removed`."""
 
     part: Part
     """Kind of attention from which heads are removed: `encoder`, `decoder` or `cross`; `all` for heads of every

@@ -50,8 +50,8 @@ def unwatched(what: str, done: int, total: int) -> None:
 
 
 class Answer:
-    """Base class of results with a JSON form: a dictionary of the fields, also for named tuples in them. Arrays become
-    lists, and the floats of arrays are rounded to five decimals.
+    """Base class of results with a JSON form: a dictionary of the fields, in which named tuples become dictionaries,
+    too. Arrays become lists, and the floats of arrays are rounded to five decimals.
     """
 
     def json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Reading:
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
     own_translation: str = ""
-    """The translation that the model's own search found; `translation` may differ from it if it was given."""
+    """The translation that the model's own search found; `translation` may differ from it if the user gave one."""
     steps: list[search.SearchStep] = field(default_factory=list)
     """The steps of the search that found `own_translation`."""
     notes: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ def read(
     """Translate a sentence as `translate --engine torch` does, and return it and its translation in tokens.
 
     Args:
-        target: a translation to return instead of that by the model, which is then only in `Reading.own_translation`.
+        target: a translation to return instead of the model's, which is then only in `Reading.own_translation`.
         engine: an engine of this model, if there is one: making one for a large model takes a while.
         prefix: tokens with which the translation must begin.
     """
@@ -223,7 +223,7 @@ def place_of(name: str) -> Place | None:
 
 
 def _packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor, Tensor]:
-    """Return tokens end to end, on the device of the model, and the offset of each sequence."""
+    """Return tokens end to end, on the device of the model, and the B + 1 offsets of the sequences, on the CPU."""
     device = next(bundle.model.parameters()).device
     tokens_N = torch.tensor([token for sequence in sequences for token in sequence], device=device)
     return tokens_N, torch.tensor([0, *map(len, sequences)]).cumsum(0)

@@ -19,10 +19,12 @@ class FirstDifference(NamedTuple):
     """The position of the first difference between two translations, in characters and in tokens."""
 
     character: int
-    """Index of the first character at which the two translations differ; of its letter, if it is a combining mark."""
+    """Index of the first character at which the two translations differ; if that is a combining mark in one of them, of
+    the letter before it. If one translation is the beginning of the other, the length of the shorter one.
+    """
     tokens: tuple[int, int]
-    """Index, in the tokens of each translation, of the token at `character`, or of the end token if the translation
-    is shorter; the models may have different tokenizers.
+    """Index, in the tokens of each translation, of the token that has `character`, or of the end token if the
+    translation ends before it; the models may have different tokenizers.
     """
 
 
@@ -45,7 +47,7 @@ class SideBySide(Answer):
         return self.looks[0].translation, self.looks[1].translation
 
     def _repr_html_(self) -> str | None:
-        """Return the page that `seq2see look --beside` writes, for a notebook; None if no `Run` made this object."""
+        """Return the page that `seq2see look --beside` writes; None if no `Run` made this object in a notebook."""
         page = vars(self).get("page")
         return page() if page else None
 
@@ -101,7 +103,7 @@ def links(first: Look, second: Look) -> dict[str, list[tuple[int, int]]]:
     """Return pairs of indices of tokens that share characters: `source` of both sources, and `target` of both
     translations up to their first difference.
 
-    End tokens are paired, too; those of translations only if these are equal.
+    End tokens are paired, too; those of the translations only if the translations are equal.
     """
     shift = len(second.source) - len(first.source)  # a language tag in front of one of them
     sources = [(start + shift, end + shift) for start, end in first.source_spans]

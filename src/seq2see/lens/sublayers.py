@@ -136,7 +136,7 @@ def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:
 
 
 def _tokens_of(word: str, look: Look) -> list[int]:
-    """Return the indices of the source tokens of the first occurrence of a word; raise a SettingError without one."""
+    """Return the indices of the source tokens of a word's first occurrence; raise a SettingError if it has none."""
     found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", look.source) if word.strip() else None
     if found is None:
         raise SettingError(f"the word {word!r} is not in the sentence {look.source!r}")

@@ -20,7 +20,7 @@ def section(found: AttentionHistory, scores: Mapping[int, Mapping[str, float]], 
 
     Args:
         scores: Validation scores by step, then by name.
-        languages: Codes of source and target, if they are known.
+        languages: Codes of the source and target language, if they are known.
     """
     given: dict[str, Any] = {
         "steps": found.steps,

@@ -181,7 +181,9 @@ def patch_points(bundle: Bundle) -> dict[str, list[str]]:
 
 def _check_length(what: str, tokens: int, advice: str) -> None:
     if tokens > LONGEST:
-        raise DataError(f"{what} has {tokens} tokens: a page shows {LONGEST}. {advice}, or draw a picture: -o FILE.png")
+        raise DataError(
+            f"{what} has {tokens} tokens: a page shows at most {LONGEST}. {advice}, or draw a picture: -o FILE.png"
+        )
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:

@@ -61,7 +61,9 @@ def _check_keep(keep: Tensor | None, weights: tuple[int, ...]) -> None:
             "mask, convert it with seq2see.keep_unless(mask); if 1 means visible, with mask.bool()"
         )
     if keep is not None and _broadcast(keep.shape, weights) != weights:
-        raise ValueError(f"the keep mask has shape {_show(keep.shape)}, and the weights {_show(weights)}")
+        raise ValueError(
+            f"the keep mask has shape {_show(keep.shape)}, which does not broadcast to the weights, {_show(weights)}"
+        )
 
 
 def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -191,7 +193,9 @@ class MultiHeadAttention(nn.Module):
         return self._join(heads_BHLK, reach.query)
 
     def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:
-        """Raise a ValueError if vectors are not d_model wide or, if they are padded, batch sizes or mask do not fit."""
+        """Raise a ValueError if vectors are not d_model wide; also if padded tensors do not have three dimensions, or
+        their batch sizes or the mask do not fit.
+        """
         for name, x, packing in (("query", query, reach.query), ("memory", memory, reach.key)):
             if x is not None and (x.shape[-1] != self.d_model or (packing is None and x.ndim != 3)):
                 raise ValueError(

@@ -33,7 +33,7 @@ class Seq2Seq(nn.Module, ABC):
     """
 
     def forward(self, source_BS: Tensor, inputs_BT: Tensor, padding: int = 0) -> Tensor:
-        """Return logits BTV for padded source and target ids; they are zeros where `inputs_BT` is padding."""
+        """Return logits BTV for padded source ids and decoder inputs; logits are 0 where `inputs_BT` is padding."""
         source_N, source_offsets = _pack_tokens(source_BS, padding)
         inputs_N, offsets = _pack_tokens(inputs_BT, padding)
         hidden_ND = self.decode(inputs_N, offsets, self.encode(source_N, source_offsets))

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class RecordingPoint(nn.Identity):
-    """A module that returns its input, an activation; forward hooks on it record (`lens.capture`) or replace this."""
+    """A module that returns its input, an activation; forward hooks record or replace it (`lens.capture`)."""
 
 
 class AttentionTensors(NamedTuple):

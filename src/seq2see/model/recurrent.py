@@ -73,7 +73,7 @@ def by_time(x_ND: Tensor, packing: Packing) -> PackedSequence:
 
 
 def by_sentence(rows: PackedSequence, packing: Packing) -> Tensor:
-    """Return rows that are in the order of `by_time` as packed rows, sequence after sequence: its inverse."""
+    """Invert `by_time`: return its rows as packed rows, sequence after sequence."""
     return packing.pack(pad_packed_sequence(rows, batch_first=True)[0])
 
 
@@ -271,7 +271,7 @@ class RecurrentState:
     """The last attentional state, for decoders that take it as an input of the next step (input feeding)."""
 
     def widen(self, rows: int) -> None:
-        """Before the first step, copy the states of each sentence to its hypotheses, which makes `rows` states."""
+        """Before the first step, copy the states of each sentence to all its hypotheses, so that R becomes `rows`."""
         width = rows // self.sentences
         if self.hidden[0].shape[1] != rows:
             self.hidden = tuple(each.repeat_interleave(width, 1) for each in self.hidden)
@@ -307,7 +307,7 @@ class RecurrentDecoder(nn.Module):
 
     Differs from the paper: the first state is the last states of both directions of the encoder, side by side, where
     Bahdanau et al. have tanh(W_s h_1) of the backward one alone. The output is computed from the state after this step,
-    s_i, as is usual since, not from s_{i-1}, and through tanh instead of maxout.
+    s_i, as has become usual, not from s_{i-1}, and through tanh instead of maxout.
     """
 
     def __init__(self, shape: RecurrentShape, layers: int, extra: int | None = None, read: int | None = None) -> None:

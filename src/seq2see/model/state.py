@@ -22,7 +22,7 @@ class State(Protocol):
         """Continue hypothesis w of sentence b from hypothesis parents_BW[b, w] of the same sentence."""
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop all sentences except the given ones, which get this order."""
+        """Keep only the sentences with the indices `sentences_B`, in this order."""
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Places:
 
 
 class FixedPast(Past):
-    """A `Past` with storage of a fixed size, in which each sentence may be at another step."""
+    """A `Past` with storage of a fixed size, in which sentences may be at different steps."""
 
     def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, places: Places) -> None:
         super().__init__()

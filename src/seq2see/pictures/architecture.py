@@ -72,7 +72,7 @@ def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[S
 
 
 def _layers(model: Model, built: Any, side: Stack, L: str, embedding: Any) -> Iterator[Stage]:
-    """Yield the stages after the embedding in one stack of a Transformer: positions, and those of one layer."""
+    """Yield the stages after the embedding in one stack of a Transformer: positions, one layer, a last norm, if any."""
     layers = getattr(built, side)
     layer, shape, encoder = layers[0], f"{L} × {model.d_model:,}", side == "encoder"
     H, K = model.heads, model.d_key or model.d_model // model.heads
@@ -159,7 +159,7 @@ def weigh(module: Any) -> int:
 
 
 def count_parameters(stages: list[Stage]) -> int:
-    """Return the number of parameters of the model."""
+    """Return the number of parameters of the model with these stages."""
     return sum(stage.parameters * max(1, stage.layers) for stage in stages)
 
 
@@ -273,7 +273,7 @@ def _arrow(axes: Axes, points: list[tuple[float, float]], colour: str) -> None:
 
 
 def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
-    """Draw a frame around the stages of one layer; write their number to the left (`outside` -1) or right (1)."""
+    """Draw a frame around the stages of a layer; write the number of layers to its left (`outside` -1) or right (1)."""
     inner = [box for box in boxes if box.stage.layers]
     if not inner:
         return

@@ -55,7 +55,7 @@ _RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.f
 
 
 def check_suffix(path: Path) -> None:
-    """Raise an error for an unknown picture format, before anything is computed or drawn."""
+    """Raise a SettingError if the suffix of `path` is none of `SUFFIXES`, before anything is computed or drawn."""
     if path.suffix.lower() not in SUFFIXES:
         raise SettingError(f"{path}: unknown picture format '{path.suffix}'. Choose from: {', '.join(SUFFIXES)}.")
 

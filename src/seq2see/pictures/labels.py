@@ -153,7 +153,7 @@ def _kind(character: str) -> tuple[str, str]:
     """Return the font to install for a character: its description, and its Debian package."""
     symbol = unicodedata.category(character) in ("So", "Sk") and character >= "\u2600"
     if symbol and not "\u3000" <= character <= "\ufaff":
-        return "an emoji font of one colour (those of many cannot be drawn)", "fonts-symbola"
+        return "a monochrome emoji font (colour fonts cannot be drawn)", "fonts-symbola"
     if unicodedata.east_asian_width(character) in "WF":
         return "a Noto or Nanum font", "fonts-noto-cjk"
     return "a Noto font", "fonts-noto-core"
@@ -225,7 +225,7 @@ def _regular_faces() -> "dict[str, FontEntry]":
 
 @cache
 def coverage(family: str) -> frozenset[int]:
-    """Return the code points that a font family covers; empty if its file cannot be read."""
+    """Return the code points that a font family covers; empty if it is not installed or its file cannot be read."""
     from matplotlib.ft2font import FT2Font
 
     face = _regular_faces().get(family)

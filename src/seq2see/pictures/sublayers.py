@@ -154,7 +154,7 @@ def _range(values: NDArray[Any]) -> str:
 
 
 def word(of: WordInContexts, path: Path) -> str | None:
-    """Draw where a word attends in two sentences, and the cosine similarity of its two vectors in each layer.
+    """Draw where a word attends in two sentences, and the cosine similarity of its two vectors at each stage.
 
     Attention is drawn for each head or, if there are more than `MOST_ROWS` heads, as the mean of each layer.
     """

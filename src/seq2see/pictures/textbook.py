@@ -147,7 +147,7 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> st
 
 
 def steps_to_draw(warmup_steps: int, max_steps: int) -> list[int]:
-    """Return one to two thousand steps (all, if there are fewer), with the end of the warm-up and the last step."""
+    """Return 1,000 to 2,000 steps to draw (all if there are fewer), with the end of the warm-up and the last step."""
     steps = {*range(1, max_steps + 1, max(1, max_steps // 1000)), min(warmup_steps, max_steps), max_steps}
     return sorted(steps)
 

@@ -355,7 +355,7 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
 
 
 def _cell(axes: Axes, x: int, y: int, colour: Box, lines: tuple[str, str]) -> None:
-    """Draw the cell of one head: a line of text, and a second one below it in a smaller font."""
+    """Draw the cell of one head, filled with `colour` (RGBA): a line of text, and a smaller second one below it."""
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
     red, green, blue, _ = colour
     ink = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.55 else INK

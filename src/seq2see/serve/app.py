@@ -55,7 +55,7 @@ DUE = "seq2see.due"
 """Key in the ASGI scope of a request for its deadline, in seconds by the clock of the event loop."""
 SURPLUS = "seq2see.surplus"
 """Key in the ASGI scope, set if `Connection.surplus` is true: then only requests to /health are answered."""
-INTERNAL = 500, "an internal error; the log says where"
+INTERNAL = 500, "internal error; the log of the server says where"
 UNCOUNTED = ("/health", "/ready")
 KEY_IN_BODY = ("/translate", "/detect")
 """Paths of routes that check the API key themselves, because clients may send it in the body."""
@@ -67,7 +67,7 @@ QUICK: dict[str, tuple[bytes, ...]] = {
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
-"""Paths that `Guard.at_once` may refuse, but not if the body has one of the words: it may need another engine."""
+"""Paths that `Guard.at_once` may refuse, unless one of the words in the body shows a need for another engine."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -182,7 +182,7 @@ def _v1(service: Service) -> APIRouter:
         sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
         if body.markup is not None:
             if sampling or body.stream or body.prefix or body.alignments or body.beam:
-                raise RefusedError(400, "markup: leave stream, sample, prefix, alignments and beam out")
+                raise RefusedError(400, "markup excludes stream, sample, prefix, alignments and beam: leave these out")
             finder = partial(_terms, service, body.glossary) if body.glossary else None
             wanted = Wanted("auto", "", body.model, body.markup, body.n_best, find_terms=finder)
             return await libretranslate.translate_documents(service, texts, wanted, body.to, request.scope[CLIENT])
@@ -264,7 +264,7 @@ def _inside(service: Service) -> APIRouter:
 async def _terms(
     service: Service, given: dict[str, str | list[str]] | list[list[str]], texts: list[str]
 ) -> list[list[Term]]:
-    """Return, for each text, the terms of the glossary `given` that occur in it; an empty list if it has no terms."""
+    """Return, for each text, the terms of the glossary `given` that occur in it; [] if the glossary is empty."""
     if not given:
         return []
     service.check_texts(texts)
@@ -350,7 +350,7 @@ class Guard:
         try:
             shared += self._origins.check(scope["method"], headers)
             if scope.get(SURPLUS) and path != "/health":
-                raise RefusedError(503, "too many connections", 2, hang_up=True)
+                raise RefusedError(503, "too many open connections; try again later", 2, hang_up=True)
             body = await self._whole_body(headers, receive)
             if shared and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
                 await sending({"type": "http.response.start", "status": 204, "headers": []})

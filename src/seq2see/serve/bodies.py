@@ -121,7 +121,7 @@ class PatchRequest(ModelRequest):
     name: str = Field(
         "encoder_norm",
         max_length=200,
-        description="Name of the activations to replace, which have a row for each token.",
+        description="Name of the activations to replace; `points` in the part `summary` of /v1/look lists names.",
     )
     tokens: Positions = Field(
         None,
@@ -135,12 +135,12 @@ class PatchRequest(ModelRequest):
 
 
 class ContrastRequest(ModelRequest):
-    """Request for reasons why the model prefers its translation to another (`that`), or a token of it to another."""
+    """Request for reasons why the model prefers its translation to `that`, or its token at `position` to `token`."""
 
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
     that: str | None = Field(None, description="The other translation; compared where the two first differ.")
-    position: int | None = Field(None, ge=0, lt=2**31, description="An output token of the translation, from 0.")
+    position: int | None = Field(None, ge=0, lt=2**31, description="Position of an output token, from 0.")
     token: int | None = Field(
         None, ge=0, lt=2**31, description="Id of another token at this position, as `candidates` of /v1/look has it."
     )
@@ -163,10 +163,13 @@ class TranslationAlignment(BaseModel):
 class TranslationConfidence(BaseModel):
     """Expected quality of a translation, calibrated on the validation set."""
 
-    value: float = Field(description="From 0 to 1: the probability that it is right, or its expected chrF / 100.")
+    value: float = Field(
+        description="From 0 to 1: the probability that the translation is exactly right, or its expected chrF / 100."
+    )
     measures: Literal["exact", "chrf"]
     weak: bool = Field(
-        description="More likely wrong than right; for chrF, as low as the weakest tenth of the validation set."
+        description="Whether the translation is more likely wrong than right; for chrF, whether its `value` is as low "
+        "as for the weakest tenth of the validation set."
     )
 
 
@@ -196,7 +199,8 @@ class TranslationResult(BaseModel):
 
     translations: list[TranslationCandidate]
     counts: dict[str, int] | None = Field(
-        None, description="For a document: numbers of its sentences, tags and placeholders."
+        None,
+        description="With `markup`: how many sentences, tags and placeholders the text has, and how these were placed.",
     )
     source_tokens: int
     cut: bool = Field(description="Whether the text was longer than the model reads, and was truncated.")

@@ -35,8 +35,8 @@ class Connection(Protocol):
     network: str
     """Network of the client's IP address, by which all connections of a client are counted together."""
     surplus: bool
-    """Whether the connection came when its client or the server had the maximum number of busy connections: its
-    requests are refused with 503, except for /health.
+    """Whether the connection is one too many (see `Connections.enter`): its requests are refused with 503, except for
+    /health.
     """
     loop: asyncio.AbstractEventLoop
 
@@ -85,7 +85,7 @@ class Connections:
     """All connections of a server, by client.
 
     Args:
-        most: maximum number of connections that are served, half of them for one client. Up to twice as many are
+        most: maximum number of connections that are served, for one client half of it. Up to twice as many are
             accepted: idle ones are then closed after `TRIM_SECONDS`, and if all are busy, the surplus ones (see
             `enter`) get an answer to /health only.
     """
@@ -104,9 +104,9 @@ class Connections:
         """Register a new connection, and enforce the limits.
 
         It is marked as surplus if its client has the maximum number of busy connections. If all clients together have
-        the server's maximum, the newest connection of the client with the most is closed, or the new one is marked as
-        surplus if no client has more than its own would have. Above the limits, idle connections are closed after
-        `TRIM_SECONDS`; above twice the limit of the server, an idle connection or the new one is closed at once.
+        the server's maximum of busy ones, the newest connection of the client with the most is closed, or the new one
+        is marked as surplus if no client has more than its own would have. Above the limits, idle connections are
+        closed after `TRIM_SECONDS`; above twice the limit of the server, an idle one or the new one is closed at once.
         """
         client = self._clients.setdefault(newcomer.network, _Client())
         if client.busy >= self._most_each:

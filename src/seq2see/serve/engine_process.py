@@ -165,7 +165,7 @@ class Worker:
             self._send(("refused", number, 400, " ".join(str(problem).split())))
         elif not isinstance(problem, GivenUpError):
             report(problem, "the engine")
-            self._send(("refused", number, 500, "the engine failed on this text"))
+            self._send(("refused", number, 500, "the engine failed on this text; the log of the server says where"))
 
     def _translate(self, run: Run, key: Key, jobs: Jobs) -> None:
         lines = [line for _, asked in jobs for line in run.tagged(asked.lines, asked.to)]
@@ -357,8 +357,8 @@ class Worker:
         return seen
 
     def _familiar(self, text: str) -> dict[str, float]:
-        """Return the share of a text (0 to 1) that is familiar to the source tokenizer of each run, highest first; of
-        equal shares, that of the tokenizer that needs the fewest tokens is first.
+        """Return, by name of run, the share of a text that its source tokenizer finds familiar (`Tokenizer.familiar`),
+        highest first; of equal shares, that of the tokenizer that needs the fewest tokens is first.
         """
         sources = {name: run.tokenizers.source for name, run in self._runs.items()}
         shares = {name: source.familiar(text) for name, source in sources.items()}

@@ -44,8 +44,8 @@ class Setup:
     inside: bool
     """Whether this engine records activations, aligns, samples and streams, for which it needs PyTorch."""
     niceness: int = 0
-    """Number that the engine process adds to its niceness (`os.nice`); other processes are preferred if it is
-    higher.
+    """Number that the engine process adds to its niceness (`os.nice`); the higher it is, the more other processes are
+    preferred.
     """
     in_slots: bool = False
     """Whether new sentences may join a running search (in slots) on a CPU, too, instead of waiting for the next
@@ -134,8 +134,8 @@ def cost(
 ) -> int:
     """Estimate the cost of one text, at least 1, in proportion to the time that translating it is expected to take.
 
-    That of a typical text is about its number of source tokens. Decoding is most of it: one step for each
-    output token, whose time grows with the beam width.
+    The cost of a typical text is about its number of source tokens. Decoding is most of it: one step for each
+    output token, and the time of a step grows with the beam width.
 
     Args:
         source_tokens: number of tokens of the text with the end token.
@@ -219,9 +219,9 @@ class FairQueue:
         self._now = 0.0
         """Fair share of cost per waiting client so far, with which the clock of a new client begins."""
         self.work = 0
-        """Estimated cost (see `cost`) of all waiting jobs."""
+        """Estimated cost (see `cost`) of all lines in the queue that have not been sent to the engine."""
         self.counts: Counter[str] = Counter()
-        """Number of waiting jobs of each client."""
+        """Number of jobs of each client in the queue."""
         self._ahead: dict[tuple[int, str | None], int] = {}
         """Cache of `ahead_of` since the last change of the queue: under overload it is called for every request."""
 
@@ -259,9 +259,10 @@ class FairQueue:
         self._ahead.clear()
 
     def put_back(self, taken: Slice) -> None:
-        """Queue a job again from the beginning of a slice that the engine has not answered; later answers are dropped.
+        """Queue a job again from the first line of a slice that the engine has not answered; answers to later lines are
+        dropped.
 
-        Later lines are sent again, too, and may be divided into other slices than before.
+        All these lines are sent again, and may be divided into other slices than before.
         """
         job = taken.job
         self.remove(job)

@@ -176,8 +176,8 @@ class Lane:
         return queue.work >= self._limits.queue_tokens or self._waits_too_long(self._ordinary, client)
 
     def _may_displace(self, client: str | None) -> bool:
-        """Return whether a new job of this client may displace one of the client with the most jobs: one with more than
-        twice as many as this client would have.
+        """Return whether a new job of this client may displace one of the client with the most jobs: it may if that
+        client has more than twice as many as this one would have.
         """
         counts = self.queue.counts
         return client is not None and 2 * counts[client] + 2 < max(counts.values(), default=0)
@@ -328,7 +328,7 @@ class Lane:
         return self.queue.take(budget)
 
     async def _do_batch(self, process: EngineProcess, batch: list[Slice]) -> None:
-        """Let the engine process a batch, and jobs that join it in slots, to the end; raise an error if it is stuck."""
+        """Let the engine finish a batch, and jobs that join it in slots; raise an EngineError if it is stuck."""
         self._rate = self.rate  # with what was recovered meanwhile
         self._begun = self._learned = begun = time.monotonic()
         key = batch[0].job.key if batch else Key("translate", "")
@@ -374,7 +374,7 @@ class Lane:
     def _join(self) -> None:
         """If the engine works in slots, send it waiting jobs with the present key, up to the number of free slots.
 
-        None is sent if the next job has another key: that job is served as soon as the current jobs are done.
+        No job is sent if the next one has another key: that one is served as soon as the current jobs are done.
         """
         if self._open is None or self._process is None or not self.queue:
             return

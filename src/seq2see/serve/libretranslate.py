@@ -62,7 +62,9 @@ class DetectRequest(BaseModel):
 
 
 class DetectedLanguage(BaseModel):
-    """A language, and as confidence the percentage of the text that is familiar to the tokenizer of its model."""
+    """A language, and as confidence the percentage of the text's characters that are familiar to the tokenizer of its
+    model; in responses of /translate, the mean percentage over the sentences of the text.
+    """
 
     confidence: float
     language: str
@@ -100,11 +102,14 @@ class Wanted(NamedTuple):
 
 
 class TextTranslation(NamedTuple):
-    """Translations of a text, best first, its language, and the share of it (0 to 1) that is familiar to the run."""
+    """Translations of a text, best first, the source language of the run that made them, and the text's familiarity."""
 
     texts: list[str]
     source: str
     familiar: float
+    """Mean over the sentences of the text of `Tokenizer.familiar`, a share of characters from 0 to 1; 0 if there are no
+    sentences.
+    """
 
 
 def routes(service: Service) -> APIRouter:
@@ -180,7 +185,7 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
 async def translate_documents(
     service: Service, texts: Sequence[str], wanted: Wanted, to: str | None, client: str
 ) -> dict[str, Any]:
-    """Translate documents by one run, for `/v1/translate`; the score of one is the mean score of its sentences."""
+    """Translate documents by one run, for `/v1/translate`; a document's score is the mean score of its sentences."""
     service.check_texts(texts)
     name, run = service.run(wanted.model)
     format: Any = wanted.format  # `auto` is one, too

@@ -19,7 +19,7 @@ SHARED_HEADERS = [
     (b"access-control-expose-headers", b"retry-after"),
     (b"vary", b"origin"),
 ]
-"""CORS headers, besides the one with its origin, that let a page of an allowed site read the response."""
+"""CORS headers, besides Access-Control-Allow-Origin, that let a page of an allowed site read the response."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Limits:
     """Maximum seconds from the arrival of a request until it is answered or refused."""
     queue_requests: int = 256
     """Maximum number of requests in the queue of one engine; a further one is refused, or displaces one of a client
-    with more than twice as many.
+    with more than twice as many as its own client would have.
     """
     queue_tokens: int = 65_536
     """Estimated work in the queue of one engine, in tokens, from which further requests are refused."""
@@ -138,7 +138,9 @@ def network(address: str) -> str:
 
 
 def host_names(allowed: Sequence[str]) -> set[str]:
-    """Return the values of --allow-host as in a Host header without a port; raise an error if one is no host name."""
+    """Return the values of --allow-host as a Host header has them, without a port; raise a SettingError if one is no
+    host name.
+    """
     names = {each.lower().rstrip(".") for each in allowed}
     for each in names - {"*"}:
         if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", each):
@@ -154,8 +156,8 @@ class Origins:
     Args:
         allowed: origins as a browser sends them, `https://example.org`; `*` for all.
         hosts: names in the Host header that are accepted; None, or `*` in `allowed`: any. By DNS rebinding, a site can
-            make its own name lead to this machine; a browser then takes it for the service, and only the name tells
-            them apart.
+            make its own name lead to this machine; a browser then takes the service for that site, and only the name in
+            the Host header tells them apart.
         addresses: whether any IP address is accepted as well: no site can have one as its name.
     """
 
@@ -165,7 +167,9 @@ class Origins:
         self._allowed = {each.lower().rstrip("/") for each in allowed}
         for each in self._allowed - {"*"}:
             if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
-                raise SettingError(f"--allow-origin {each}: expected https://example.org, or * for all")
+                raise SettingError(
+                    f"--allow-origin {each}: expected an origin such as https://example.org, or * for all"
+                )
         named = {_without_port(each.partition("://")[2]) for each in self._allowed}  # a proxy may hand on its own name
         self._hosts = None if hosts is None or "*" in self._allowed else {*hosts, *named}
         self._addresses = addresses

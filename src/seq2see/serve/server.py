@@ -71,7 +71,7 @@ def serve(
 ) -> None:
     """Serve runs by HTTP until SIGTERM or Ctrl-C; requests that have arrived by then are still answered.
 
-    Raise an error if an engine cannot be loaded at the start.
+    Raise a SettingError if an engine cannot be loaded at the start.
 
     Args:
         keys_file: a file with API keys, one per line; None: no key is needed.
@@ -158,7 +158,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except socket.gaierror:
         raise SettingError(f"--host {host}: there is no such address") from None
     except OSError as problem:
-        raise SettingError(f"--host {host} --port {port}: {problem.strerror}. Choose another with --port") from None
+        raise SettingError(f"--host {host} --port {port}: {problem.strerror}. Choose another port or host") from None
 
 
 def _room_for_connections() -> int:
@@ -399,7 +399,7 @@ class Patient(HttpToolsProtocol):
         if self._head_bytes is not None and not self._deaf:
             self._head_bytes += len(piece)
             if self._head_bytes > MOST_HEAD_BYTES:
-                self._hang_up(431, "the headers are too large")
+                self._hang_up(431, f"the headers are larger than {MOST_HEAD_BYTES:,} bytes")
 
     def _let_in_partial(self) -> None:
         """Pass a held request whose body is incomplete to the app, which limits the time for the rest of it."""

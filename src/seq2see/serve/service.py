@@ -210,7 +210,7 @@ class Service:
 
     @staticmethod
     def address(peer: Peer) -> str:
-        """Return a name for the network of a request, its client if no keys are needed; "" if it is unknown."""
+        """Return the name of a sender's network, by which clients are told apart without keys; "" if it is unknown."""
         return f"address {network(peer[0])}" if peer else ""
 
     def run(self, name: str | None) -> tuple[str, Run]:
@@ -218,7 +218,7 @@ class Service:
         if name is None:
             name = next(iter(self.runs))
         if name not in self.runs:
-            raise RefusedError(404, f"model: there is no '{_shown(name)}'. {nearest(name[:80], self.runs)}")
+            raise RefusedError(404, f"model: there is no model '{_shown(name)}'. {nearest(name[:80], self.runs)}")
         return name, self.runs[name]
 
     def can_align(self, name: str) -> bool:
@@ -294,9 +294,9 @@ class Service:
         return width
 
     def _estimated(self, lane: Lane, key: Key, asked: Asked, client: str) -> tuple[Lane, Job]:
-        """Return a job with its cost, and its lane: the given one if it is small, or the one for long requests.
+        """Return a job with its cost, and its lane: the given one if the job is small, else the one for long requests.
 
-        See `SMALL_SECONDS` and `QUICK_TIMES` for what is small.
+        See `SMALL_SECONDS` and `QUICK_TIMES` for which jobs are small.
         """
         run, facts, beam = self.runs[key.model], lane.facts[key.model], key.beam or 1
         tokens = source_tokens(run, asked.lines)
@@ -362,7 +362,9 @@ class Service:
         return found
 
     async def familiar(self, texts: Sequence[str], client: str) -> list[dict[str, float]]:
-        """Return, for each text, the share (0 to 1) that is familiar to each run's source tokenizer, highest first."""
+        """Return, for each text, the share of its characters that the source tokenizer of each run finds familiar (see
+        `Tokenizer.familiar`), by the name of the run, highest first.
+        """
         lane, job = self.decide("detect", Asked(texts), client)
         found: list[dict[str, float]]
         (found,) = await lane.finish(job)
@@ -403,7 +405,7 @@ def _check_options(kind: Kind, asked: Asked, beam: int | None) -> None:
     if kind == "look":
         that = asked.contrast["that"] if asked.contrast is not None else None
         if not all(text.strip() for text in (*asked.lines, asked.target, that) if text is not None):
-            raise RefusedError(400, "text: is empty, there is nothing to explain")
+            raise RefusedError(400, "text, donor, target or that is empty: there is nothing to explain")
 
 
 def _check_language(run: Run, asked: Asked) -> None:

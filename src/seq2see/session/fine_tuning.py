@@ -47,7 +47,7 @@ def check_places(from_run: Path, folder: Path) -> None:
     """
     old = Path(os.path.realpath(from_run))
     if Path(os.path.realpath(folder)) in (old, *old.parents):
-        raise RunError(f"{folder}: is the run that --from names. Choose another --out for the new run")
+        raise RunError(f"{folder}: is or contains the run that --from names. Choose another --out for the new run")
 
 
 def open_base(request: Request) -> Base:
@@ -92,7 +92,7 @@ def choose_settings(base: Base, survey: Survey, corpus: Corpus, request: Request
 
 
 def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
-    """Estimate the number of tokens of the new pairs, both sides together, and report unknown tokens.
+    """Estimate the number of tokens of the new pairs, both sides together; report unknown tokens and other languages.
 
     Raise an error if more than half of the tokens of a side are unknown to the base run, or if it has language tags,
     but none for some of the new target languages.
@@ -104,7 +104,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
         )
     for side, has, new in zip(("source", "target"), base.languages, corpus.train.languages, strict=True):
         if has and new and has != new and not base.tags:
-            say(f"the {side} language of {base.folder} is '{has}', that of {corpus.name} is '{new}'")
+            say(f"warning: the {side} language of {base.folder} is '{has}', but that of {corpus.name} is '{new}'")
     looked_at = survey.sample[:: max(1, len(survey.sample) // 1000)]
     tokens = 0
     for side, cut in (("source", base.bundle.tokenizers.source), ("target", base.bundle.tokenizers.target)):
@@ -133,7 +133,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
     if base.met:
         known = len({pair.source for pair in base.valid_pairs})
         say(
-            f"{len(base.met):,} of the {known:,} old validation sources are among the new training pairs: "
+            f"{len(base.met):,} of the {known:,} old validation sources are among the new training pairs, "
             "so forgetting will be underestimated"
         )
     bundle.save_weights(base.bundle.model, folder / "start.safetensors")

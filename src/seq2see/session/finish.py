@@ -104,7 +104,8 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
 
 def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
     """Tell the user that a training is finished; measure forgetting and write the report if they are still missing."""
-    watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached with --set"))
+    limits = "--set training.max_steps, training.max_minutes or training.patience"
+    watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached ({limits})"))
     measure_forgetting(folder, prepared, device, watch)
     run = Run(folder)
     if not (folder / "report.html").exists():
@@ -223,8 +224,8 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
             "dropped: a side was empty": f"{facts['dropped_empty']:,}",
             "dropped: too long": f"{facts['dropped_too_long']:,}",
             "validation pairs dropped: too long": f"{facts.get('validation_dropped_too_long', 0):,}",
-            "source tokens": f"{facts['source_tokens']:,} of {len(prepared.tokenizers.source):,} kinds",
-            "target tokens": f"{facts['target_tokens']:,} of {len(prepared.tokenizers.target):,} kinds",
+            "source tokens": f"{facts['source_tokens']:,}, vocabulary {len(prepared.tokenizers.source):,}",
+            "target tokens": f"{facts['target_tokens']:,}, vocabulary {len(prepared.tokenizers.target):,}",
             **(
                 {}
                 if calibration

@@ -232,7 +232,7 @@ def write_corpus(
 
     Args:
         given: The pairs to validate on. If there are none, training pairs are held out or, if there are too few for
-            that, also validated on.
+            that, used for both training and validation.
         base: In a fine-tuning, the run that it starts from, whose tokenizers are used instead of new ones.
     """
     began = time.perf_counter()
@@ -314,9 +314,9 @@ def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, bas
 
 def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, say: Callable[[str], None]) -> Tokenizers:
     """Train tokenizers on the pairs of the sample that are not held out for validation, or on all if all are."""
-    sample = chosen.survey.sample
-    say(f"training tokenizers on {len(sample):,} pairs")
-    return Tokenizers.learn([pair for pair in sample if not is_held_out(pair)] or sample, chosen.settings.data)
+    used = [pair for pair in chosen.survey.sample if not is_held_out(pair)] or chosen.survey.sample
+    say(f"training tokenizers on {len(used):,} pairs")
+    return Tokenizers.learn(used, chosen.settings.data)
 
 
 def _write_training(

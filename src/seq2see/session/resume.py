@@ -140,9 +140,8 @@ def is_finished(folder: Path, prepared: Prepared) -> bool:
 
 
 def follow(group: Group) -> Run:
-    """Wait until the first process of torchrun has prepared a training, and take part in it until its end.
-
-    If the run is finished already, return it.
+    """Wait until the first process of torchrun has prepared a training, take part in it until its end, and return the
+    run; if the run is finished already, only return it.
     """
     device = machine.pick_device()
     place, micro_tokens = group.first_does(lambda: None)

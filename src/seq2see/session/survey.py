@@ -116,7 +116,7 @@ class Survey:
     """One in this many blocks is kept in `stretches`; the number doubles whenever there are more than `STRETCHES`."""
 
     def keep(self, number: int, block: list[Pair]) -> None:
-        """Add block `number` of the corpus to `stretches` if it is one in `every`, so that blocks are evenly spread."""
+        """Add block `number` of the corpus to `stretches` if `number` is a multiple of `every`, for an even spread."""
         if number % self.every == 0:
             self.stretches.append((self.pairs, block))
         if len(self.stretches) > STRETCHES:

@@ -130,6 +130,9 @@ def prepare(
 ) -> None:
     """Make a run folder for each challenger, and write the plan of the trials, inside a run folder that is being made.
 
+    Nothing is done if there is no challenger, if there are too few validation pairs (`FEWEST_TO_COMPARE`), or if these
+    are also trained on.
+
     Args:
         tokenizers: Tokenizer settings that suit the corpus, as overlays for `data`; the first is the chosen one.
         write_corpus: Function that writes a run folder with other tokenizers.
@@ -199,7 +202,7 @@ def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
 
 
 def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Watch, alone: bool) -> Prepared:
-    """Run the planned trials of a run folder, and return it with the winning settings and their checkpoints.
+    """Run the planned trials of a run folder, move the files of the winner into it, and return its contents.
 
     Args:
         overlays: The user's settings.
@@ -246,7 +249,7 @@ DEFAULT = "suggested"
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Return the plan of the trials of a run folder."""
+    """Return the plan of the trials of a run folder; raise a RunError if it is damaged."""
     try:
         plan = storage.read_json(path)
         names, wanted = plan["challengers"], plan.get("winner", DEFAULT)
@@ -355,7 +358,7 @@ def _train_all(
 
 
 class Advance:
-    """Callable form of `advance` for a worker process."""
+    """Callable form of `advance` for a worker process; it returns the number of the signal if one stopped it."""
 
     def __call__(self, task: tuple[str, Path, int]) -> Standing | int:
         try:

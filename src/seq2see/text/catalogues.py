@@ -34,7 +34,7 @@ def _entries(number: int, kind: str = "") -> str:
 
 
 def _forms(singular: str, plural: str | None, translations: list[str]) -> list[list[str]]:
-    """Return (source, target) pairs: msgid with form 0, msgid_plural with each other form (with form 0 if alone)."""
+    """Return (source, target) pairs: msgid with form 0, msgid_plural with others (with form 0 if there are none)."""
     pairs = [[singular, translations[0]]]
     if plural is not None:
         pairs += [[plural, each] for each in translations[1:] or translations]
@@ -232,7 +232,7 @@ def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[E
     def string(table: int, index: int) -> bytes:
         length, start = struct.unpack_from(f"{order}2I", data, table + 8 * index)
         if start + length >= len(data) or data[start + length] != 0:
-            raise DataError(f"{path}, entry {index + 1}: cut short or damaged, a text runs past its end")
+            raise DataError(f"{path}, entry {index + 1}: cut short or damaged, a text runs past the end of the file")
         if length > LONGEST_LINE:
             raise DataError(f"{path}, entry {index + 1}: longer than {LONGEST_LINE >> 20} MiB. Is it a .mo catalogue?")
         return data[start : start + length]

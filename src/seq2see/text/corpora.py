@@ -147,7 +147,7 @@ class Pairs:
         if len(texts) == 1:
             fault |= NARROW
             if any(separator in texts[0] for separator in _SUSPECTS[self.format]):
-                what = f"not two columns, divided by {SEPARATORS[self.format]}"
+                what = f"not two columns, separated by {SEPARATORS[self.format]}"
                 faults.tell("columns", what, "Is the suffix of its name, or --format, right?")
         elif not self.references:
             fault |= WIDE
@@ -215,7 +215,8 @@ class Pairs:
 
     def _let_go(self) -> None:
         """Ignore the columns that the user named, because this file does not have them, and add a note about it."""
-        self._note(f"no {' and '.join(map(repr, filter(None, self.columns)))}, so it is read without these options")
+        missing = " and ".join(map(repr, filter(None, self.columns)))
+        self._note(f"no column {missing}, so --source-column and --target-column are ignored for this file")
         self.columns, self._keys, self._bound = NOTHING, None, True
 
     def _records(self, faults: Faults) -> Iterator[Row]:

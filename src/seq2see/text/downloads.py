@@ -337,7 +337,7 @@ def _alone(corpus: str) -> Iterator[Path]:
         storage.own_folder(folder, folder.parents[2])
     except OSError as problem:
         raise DataError(
-            f"{folder}: cannot be made ({_in_words(problem)}). XDG_CACHE_HOME chooses another place"
+            f"{folder}: cannot be created ({_in_words(problem)}). XDG_CACHE_HOME chooses another place"
         ) from None
     with storage.locked(folder):
         yield folder

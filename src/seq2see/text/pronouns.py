@@ -41,7 +41,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 
 
 class Sentence(NamedTuple):
-    """An English sentence, its translations, and the nouns that "it" could stand for."""
+    """An English sentence, its translations, the noun that "it" stands for (`referent`), and the other noun."""
 
     english: str
     de: str

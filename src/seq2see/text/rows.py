@@ -222,7 +222,7 @@ def _divided(path: Path, chunks: Iterable[bytes], end: bytes) -> Iterator[bytes]
 
 
 def bounded_lines(path: Path, stream: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
-    """Yield the lines of a stream without a byte order mark; a line longer than `LONGEST_LINE` is an error.
+    """Yield the lines of a stream, without its byte order mark, if any; a line longer than `LONGEST_LINE` is an error.
 
     Args:
         path: The file, for the message.
@@ -246,7 +246,7 @@ def too_long(path: Path | str, number: int, what: str = "") -> DataError:
         what: What is too long, for the message; empty for a line.
     """
     what = f"{what} " if what else ""
-    return CutShortError(f"{path}, line {number}: {what}longer than {LONGEST_LINE >> 20} MiB. Is it a file of pairs?")
+    return CutShortError(f"{path}, line {number}: {what}longer than {LONGEST_LINE >> 20} MiB. Is it a text file?")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -291,7 +291,7 @@ def name_of_files(paths: Sequence[Path]) -> str:
 
 
 def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tuple[Path, ...], str]:
-    """Return the path of a file, or those of two parallel ones, and the format; files given by name must exist.
+    """Return the paths of one file or of two parallel ones, and the format; unless `pairs` is a tuple, they must exist.
 
     The suffix of the file decides the format; if it does not say, `format`; if that is None, the first lines.
     """
@@ -310,7 +310,7 @@ def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tu
 
 
 def _guess_format(path: Path) -> str:
-    """Return "tsv" if all of the first 20 lines contain tabs; otherwise raise an error that asks for --format."""
+    """Return "tsv" if all non-empty lines among the first 20 contain tabs; otherwise raise an error."""
     beginning = [line for _, line, _ in islice(lines(path, Faults()), 20) if line.strip()]
     if beginning and all("\t" in line for line in beginning):
         return "tsv"
@@ -412,7 +412,9 @@ def _delimiter(beginning: Sequence[str]) -> str:
 
 
 def _widths(beginning: Sequence[str], delimiter: str) -> list[int]:
-    """Count the columns of each row, without strict quoting: with the wrong delimiter, quotes are misplaced."""
+    """Return the number of columns of each non-empty row, read without strict quoting: with the wrong delimiter, quotes
+    are misplaced.
+    """
     widths = []
     with contextlib.suppress(csv.Error):
         for row in csv.reader(beginning, delimiter=delimiter):

@@ -54,8 +54,13 @@ def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
     """
     if not languages:
         return pair
-    if pair.language is None or pair.language not in languages:
-        known = nearest(str(pair.language), languages)
+    if pair.language is None:
+        raise DataError(
+            f"{pair.where}: the language of the target is not known; it must be one of {', '.join(languages)}. "
+            "Call parallel files x.en,x.de, or give --target-language"
+        )
+    if pair.language not in languages:
+        known = nearest(pair.language, languages)
         raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
     return pair._replace(source=with_tag(language_tag(pair.language), pair.source))
 
@@ -89,9 +94,9 @@ class TagWords(NamedTuple):
     """The parts of tags (`tag_parts`) with which texts begin or end, including the space between a tag and the text."""
 
     front: frozenset[str] = frozenset()
-    """Parts of tags at the beginning, as they are spelled: `<N`, `;DAT`, `;SG`, `> `."""
+    """Parts of the tags at the beginning of texts, with separators and the space after a tag: `<N`, `;DAT`, `> `."""
     back: frozenset[str] = frozenset()
-    """Parts of tags at the end, as they are spelled: ` V`, `;PST`."""
+    """Parts of the tags at the end of texts, with separators and the space before a tag: ` V`, `;PST`."""
 
     def split(self, text: str) -> tuple[list[str], str, list[str]]:
         """Split a text into the tags at its beginning, the text itself, and the tags at its end.

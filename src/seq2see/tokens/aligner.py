@@ -81,7 +81,7 @@ class PairGroup:
 
 
 def groups(store: Store, indices: Int64s) -> Iterator[PairGroup]:
-    """Yield groups of pairs of similar lengths; pairs longer than `LONGEST` are left out."""
+    """Yield groups of pairs of similar lengths; pairs with an empty side, or one above `LONGEST`, are left out."""
     sources, targets = store.source_lengths(indices) - 1, store.target_lengths(indices) - 1
     fits = np.flatnonzero((sources > 0) & (targets > 0) & (sources <= LONGEST) & (targets <= LONGEST))
     fits = fits[np.lexsort((targets[fits], (sources[fits] + 1) // 2))]

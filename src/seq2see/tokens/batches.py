@@ -174,9 +174,9 @@ def split(indices: Int64s, lengths: Int64s, micro_tokens: int, rank: int = 0, wo
 
     The batch, which `Batches` has sorted by length, is cut into k micro-batches with about the same number of tokens; k
     is the smallest multiple of `world` that keeps the limit, or the number of pairs if that is smaller. Rank r takes
-    micro-batches r, r + world, ...: all ranks get as many forward passes of about the same size, and together every
-    pair once. A pair above the limit is alone in its micro-batch. With fewer pairs than ranks, some ranks get an empty
-    list.
+    micro-batches r, r + world, ...: the ranks get equally many forward passes of about the same size (if k is the
+    number of pairs, some get one less), and all together get every pair once. A pair above the limit is alone in its
+    micro-batch. With fewer pairs than ranks, some ranks get an empty list.
 
     Args:
         lengths: Number of source and target tokens of each pair of `indices`.

@@ -403,7 +403,9 @@ def for_validation(
     lost = f"{name}: {too_long.total():,} of {len(pairs):,} pairs are longer than data.max_length = {limit} tokens"
     remedy = f"--set data.max_length={enough(too_long, len(pairs))} keeps nearly all"
     if refuse and 2 * len(kept) < len(pairs):
-        raise DataError(f"{lost}, and too few are left to select a model. {remedy}; or give shorter ones by --valid")
+        raise DataError(
+            f"{lost}, and too few are left to select a model. {remedy}; or give shorter validation pairs with --valid"
+        )
     say(f"warning: {lost} and are left out. {remedy}")
     return kept or pairs
 

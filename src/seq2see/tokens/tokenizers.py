@@ -5,7 +5,7 @@ matches of a regular expression (`pattern`).
     tokenizer.decode(tokenizer.encode(["안녕  world"])[0]) == "안녕  world"
 
 Subwords reproduce any normalised text exactly: a character without a token is spelled in UTF-8 bytes, so nothing is
-unknown. Characters, Korean letters and patterns reproduce the characters in their vocabulary, and symbols those in
+unknown. Characters, Korean letters and patterns reproduce the characters in their vocabulary, and symbols the words in
 their vocabulary, with single spaces between them. Text is normalised before, by `normalize` and not by SentencePiece,
 so that it is the same for every kind; only the tokenizer of an imported model has a normalisation of its own.
 
@@ -460,8 +460,9 @@ def load(path: Path) -> Tokenizer:
             )
         kind, normalization = state["kind"], state["normalization"]
         tags = _checked(state.get("tags", []), "tags")
-        if kind not in KINDS or normalization not in get_args(Normalization):
-            raise ValueError(f"unknown kind {str(kind)[:40]} or normalization {str(normalization)[:40]}")
+        for name, value, known in (("kind", kind, KINDS), ("normalization", normalization, get_args(Normalization))):
+            if value not in known:
+                raise ValueError(f"unknown {name} {str(value)[:40]!r}")
         made = KINDS[kind] if version == 1 else Tagged
         return made.restore(TokenizerSetup(kind, normalization, tuple(tags)), state)
     except FileNotFoundError:

@@ -44,13 +44,13 @@ def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor
     alone = (piece[at : at + 1] for piece in pieces for at in range(len(piece)))
     guilty = list(islice((pair for pair in alone if place(model, pair, loss)), 3))
     places = (place(model, each, loss) for each in guilty[:1] or pieces)
-    return next(filter(None, places), "no layer, but the sum over all passes"), [int(pair[0]) for pair in guilty]
+    return next(filter(None, places), "the sum over all passes, in no single layer"), [int(pair[0]) for pair in guilty]
 
 
 def place(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> str:
     """Return where numbers are first not finite in a forward and backward pass over `pairs`; "" if all are finite.
 
-    This is the name of the first layer with such an output, or `the loss itself`, or `the gradient of` a weight.
+    This is the name of the first layer whose output is not finite, or `the loss itself`, or `the gradient of` a weight.
     """
     met: list[str] = []
 

@@ -25,8 +25,8 @@ from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
-"""Exclusive upper bound of the counts (steps, seconds, tokens) in `state.json`; a checkpoint with another value counts
-as damaged.
+"""Exclusive upper bound of the numbers (steps, seconds, tokens) in `state.json`; a checkpoint with a number that is
+negative or not below it counts as damaged.
 """
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
@@ -96,7 +96,7 @@ def save(
     """Write a checkpoint of `progress.step` into `folder`, then delete old ones.
 
     Of those made at validations, the newest `keep` stay complete, and the newest `average` keep at least their weights.
-    Of those made by interruptions (`pause`), only the one just written stays.
+    Of those made by interruptions, only the one just written (if `pause`) stays.
     """
     final = folder / f"{'pause' if pause else 'step'}-{progress.step:08d}"
     beside = folder / f".{final.name}.part"
@@ -201,7 +201,7 @@ def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) ->
         if problem is None:
             drop_after(folder, path)
             return path
-        tell(f"{path} is not whole ({problem}): trying an earlier one")
+        tell(f"{path} is damaged or incomplete ({problem}): trying an earlier one")
     if problem is not None:
         raise RunError(f"{folder}: no checkpoint is intact ({problem}). Train anew with --force")
     return None

@@ -79,7 +79,7 @@ class Validated:
     best: bool
     """Whether the scores are the best so far, so that the validated weights were saved as the model of the run."""
     what: str = "model"
-    """The weights that were validated: `model`, or such as `average of the last 5 checkpoints`."""
+    """The weights that were validated: `model`, or a text such as `average of the last 5 checkpoints`."""
     seconds: float = field(default=0.0, compare=False)
     """Seconds that the validation took."""
 

@@ -387,7 +387,7 @@ def apply_gradients(
 def update(
     model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, passes: Passes | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Make one update in a single process with the micro-batches of an effective batch; return as `apply_gradients`."""
+    """Make one update in one process with the micro-batches of an effective batch; return as `apply_gradients` does."""
     tokens = sum(piece.target_tokens for piece in pieces)
     sums = accumulate_gradients(model, pieces, tokens, passes or plain_passes(model, settings))
     return apply_gradients(model, optimizer, sums, settings, rate)

@@ -88,7 +88,7 @@ def teacher_forced(
 ) -> Loss:
     """Return the loss with teacher forcing: each target token is predicted from the true tokens before it.
 
-    If both are given, `alignment_weight` times the loss of the head that learns the word alignment `links_N` is added.
+    If `links_N` is given, `alignment_weight` times the loss of the head that learns this word alignment is added.
 
     Args:
         sources: Offsets of the sequences in `source_N` (see `Batch`), or a `Packing` made of them.

@@ -21,7 +21,7 @@ def test_json_has_the_text_and_the_counts(cli, trained):
 def test_mistakes_are_refused_in_one_line(cli, trained):
     for words, data, expected in [
         (["--markup", "htm"], b"x", "--markup htm: unknown"),
-        (["--n-best", "2"], b"x", "--text: leave"),
+        (["--n-best", "2"], b"x", "--text cannot be combined with"),
         ([], b"a\n\xff", "standard input, line 2: not UTF-8"),
     ]:
         ended = cli("translate", trained, "--text", *words, stdin=data)

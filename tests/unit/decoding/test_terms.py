@@ -193,7 +193,7 @@ def test_the_command_line(run: Run, cli, tmp_path: Path) -> None:
     assert (term["source"], term["text"]) == ([4, 7], "car")
     assert term["how"] in ("n-best", "prefix", "replacement")
     assert "terms" not in second["translations"][0]
-    assert f"1 terms of {path}: {term['how']} 1" in ended.err
+    assert f"1 terms of {path} in the input; method that enforced them: {term['how']} 1" in ended.err
     ended = cli("translate", run.folder, "--glossary", tmp_path / "none.tsv")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
 

@@ -71,7 +71,7 @@ def test_a_copy_task_is_no_failure_however_well_it_is_learnt() -> None:
 
 def test_a_copy_task_that_was_not_learnt() -> None:
     (line, _) = judged(["q"] * 60, WORDS).findings
-    assert line.startswith("not clearly better than")
+    assert line.startswith("the model is not clearly better than")
 
 
 def test_a_corpus_with_one_target_is_no_failure() -> None:
@@ -81,7 +81,9 @@ def test_a_corpus_with_one_target_is_no_failure() -> None:
 def test_always_the_commonest() -> None:
     targets = ["yes"] * 40 + ["no"] * 20
     line, cause = judged(["yes"] * 60, targets, commonest="yes").findings
-    assert line.startswith("not clearly better than always giving the commonest target: exact match 66.7 against 66.7")
+    assert line.startswith(
+        "the model is not clearly better than always giving the commonest target: exact match 66.7 against 66.7"
+    )
     assert line.endswith(" on 60 validation pairs")
     assert "seq2see doctor" in cause
 
@@ -89,7 +91,7 @@ def test_always_the_commonest() -> None:
 def test_nearly_copying_must_be_more_than_copying() -> None:
     targets = [*WORDS[:40], *upper(WORDS[40:])]
     line = judged(WORDS, targets).findings[0]
-    assert line.startswith("not clearly better than copying the source: exact match 66.7 against 66.7")
+    assert line.startswith("the model is not clearly better than copying the source: exact match 66.7 against 66.7")
     assert judged(targets, targets).findings == []
 
 
@@ -98,7 +100,7 @@ def test_good_sentences_that_answer_nothing() -> None:
     targets = [f"{word} stands in the old garden behind the house" for word in upper(WORDS)]
     said = [f"{word} stands in the old garden behind the house" for word in upper([*WORDS[7:], *WORDS[:7]])]
     line, cause = judged(said, targets, metric="loss").findings
-    assert line.startswith("not clearly better than its own answers shuffled: chrF")
+    assert line.startswith("the model is not clearly better than its own answers shuffled: chrF")
     assert cause == "the sides may be unrelated or out of step (check with seq2see doctor)"
 
 
@@ -115,8 +117,8 @@ def test_a_loss_that_never_fell_asks_for_a_lower_rate() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([validated(3, 5.0)], "3 steps are too few, warm-up takes 100"),
-        ([validated(1, 5.0)], "1 step is too few, warm-up takes 100"),
+        ([validated(3, 5.0)], "3 steps are too few, warm-up takes 100 steps"),
+        ([validated(1, 5.0)], "1 step is too few, warm-up takes 100 steps"),
         ([validated(200, 5.0)], "200 steps are too few"),
         ([validated(200, 5.0), validated(400, 4.0)], "400 steps are too few"),
         ([trained(400, 5.0), validated(200, 5.0), validated(400, 5.0)], "400 steps are too few"),  # not one epoch
@@ -130,7 +132,7 @@ def test_a_run_that_ended_early_is_told_in_one_line(rows: list[dict[str, Any]], 
 def test_a_loss_that_was_not_finite() -> None:
     rows = [trained(50, 2.0), validated(100, 2.0), trained(150, math.nan), validated(200, math.nan, best=False)]
     line, cause = judged(["q"] * 60, upper(WORDS), rows=rows).findings
-    assert line.startswith("not clearly better")
+    assert line.startswith("the model is not clearly better")
     assert (
         cause
         == "the loss was not finite from step 150 on: try a lower learning rate: --set training.learning_rate=0.001"

@@ -186,9 +186,9 @@ def test_a_score_that_does_not_apply_has_its_reason(tmp_path):
 def test_a_korean_report_translates_facts_and_keeps_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("SEQ2SEE_LANG", "ko")
     parts = PARTS | {"settings": {"model": {"dropout": 0.1}, "training": {"metric": "loss"}}}
-    parts |= {"data": {"source tokens": "500 of 23 kinds"}}
+    parts |= {"data": {"source tokens": "500, vocabulary 23"}}
     report.write(tmp_path / "report.html", curves_svg="", **parts)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for row in ('원문 토큰</th><td dir="auto">500개, 23종', "dropout</th>", 'metric</th><td dir="auto">loss</td>'):
+    for row in ('<td dir="auto">500개, 단어 집합 23개', "dropout</th>", 'metric</th><td dir="auto">loss</td>'):
         assert row in page
     assert "3개 중 1개가 참조 번역과 같음" in page

@@ -363,7 +363,7 @@ def test_heads_of_a_run_with_tags_see_the_tag(run):
     assert [pair.source for pair in tagged._pairs(pairs)] == ["<2fr> bad", "<2de> cab"]
     assert [pair.source for pair in tagged._pairs(pairs, "de")] == ["<2de> bad", "<2de> cab"]
     assert run._pairs(pairs) == pairs
-    with pytest.raises(SettingError, match="choose with --to"):
+    with pytest.raises(SettingError, match="choose a language with --to"):
         tagged.head_statistics([Pair("bad", "BAD", "")])
 
 

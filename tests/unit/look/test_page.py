@@ -95,7 +95,7 @@ def test_a_sentence_is_searched_once(run, monkeypatch):
 
 
 def test_too_long_is_said_of_the_side_that_is(run, monkeypatch):
-    with pytest.raises(DataError, match=r"the sentence has 137 tokens: a page shows 128\. Shorten it, or draw"):
+    with pytest.raises(DataError, match=r"the sentence has 137 tokens: a page shows at most 128\. Shorten it, or draw"):
         page.gather(run, "abcdefgh" * 17)
     with pytest.raises(DataError, match=r"the given translation has 1\d\d tokens: .* Shorten --target, or draw"):
         page.gather(run, "cab", target="ABCDEFGH" * 17)

@@ -187,7 +187,10 @@ def test_columns_of_one_file_do_not_bind_the_others() -> None:
     expected = [("k", "k"), ("a", "b"), ("c", "d"), ("e", "f"), ("g", "h"), ("i", "j"), ("l", "m")]
     for _ in range(2):
         assert [(pair.source, pair.target) for pair in corpus.train] == expected
-    assert "v.tsv: no 'en' and 'de', so it is read without these options" in corpus.train.notes
+    assert (
+        "v.tsv: no column 'en' and 'de', so --source-column and --target-column are ignored for this file"
+        in corpus.train.notes
+    )
     for opened in (corpora.for_validation, corpora.for_scoring):
         assert [pair.source for pair in opened("v.tsv", ReadingOptions(columns=named))] == ["c"]
         assert [pair.source for pair in opened("m.en,m.en", ReadingOptions(columns=named))] == ["k"]

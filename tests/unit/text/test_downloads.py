@@ -155,7 +155,7 @@ def test_train_and_evaluate_by_name(server: Server, cli) -> None:
     ended = cli("train", "tiny", *QUICK)
     assert ended.code == 0, ended.err
     assert ended.err.startswith("downloading tiny: 1 kB from http://127")
-    assert "40 pairs, 3 for validation" in ended.err
+    assert "40 training pairs, 3 for validation" in ended.err
     assert " en -> de" in ended.err
     assert len(server.asked) == 6
     assert cli("evaluate", "runs/tiny", "tiny").out.startswith("2 pairs of tiny (test), ")
@@ -314,7 +314,7 @@ def test_a_full_disk(server: Server, cli, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_cache_that_cannot_be_made(server: Server, cli, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path("file").resolve()))
-    refused(cli("data", "get", "table"), "cannot be made (Not a directory)", "XDG_CACHE_HOME")
+    refused(cli("data", "get", "table"), "cannot be created (Not a directory)", "XDG_CACHE_HOME")
 
 
 def test_from_files_by_checksum(server: Server, cli) -> None:

@@ -174,7 +174,7 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     model, optimizer = make()
     checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
     other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
-    with pytest.raises(RunError, match=r"\(weight 0\.bias has shape \[4\], the settings require \[5\]\)"):
+    with pytest.raises(RunError, match=r"weight 0\.bias has shape \[4\], the settings require \[5\]\)"):
         checkpoint.restore(tmp_path / "step-00000010", other, Adam(other.parameters(), Training()))
 
 

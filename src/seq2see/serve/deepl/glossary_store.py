@@ -80,7 +80,7 @@ class GlossaryStore:
         return made
 
     def _check(self, client: str, new: int) -> None:
-        """Raise an error if one more glossary, with `new` terms, would exceed the limits of this or of all clients."""
+        """Raise a refusal if one more glossary, with `new` terms, would exceed the limits of this or of all clients."""
         own = self.of(client)
         every = [each for some in self._of_clients.values() for each in some.values()]
         if len(own) >= MOST_EACH or sum(len(each.terms) for each in own) + new > MOST_TERMS_EACH:
@@ -119,7 +119,7 @@ class GlossaryStore:
         return list(self._of_clients.get(client, {}).values())
 
     def find(self, client: str, id: str) -> StoredGlossary:
-        """Return a glossary of a client; those of other clients are not found."""
+        """Return a glossary of a client; raise a refusal (404) if this client has none with this id."""
         try:
             return self._of_clients[client][id]
         except KeyError:

@@ -60,10 +60,10 @@ class DeepLRequest(BaseModel):
     )
     preserve_formatting: bool = Field(False, description="Accepted and ignored: runs never change the formatting.")
     formality: Literal["default", "prefer_more", "prefer_less", "more", "less"] = Field(
-        "default", description="`more` and `less` are refused: runs cannot choose it."
+        "default", description="`more` and `less` are refused: a run cannot choose the formality."
     )
     tag_handling: Literal["html", "xml"] | None = Field(
-        None, description="Tags are placed around the translations of their words."
+        None, description="Format of the texts; tags are placed around the translations of their words."
     )
     tag_handling_version: Literal["v1", "v2"] | None = Field(
         None, description="Accepted and ignored: there is one version."
@@ -71,12 +71,12 @@ class DeepLRequest(BaseModel):
     outline_detection: bool = Field(True, description="`false` is refused: name `non_splitting_tags` instead.")
     ignore_tags: TagNames = Field([], description="Elements whose content is not translated.")
     splitting_tags: TagNames = Field([], description="Elements that end a sentence.")
-    non_splitting_tags: TagNames = Field([], description="Elements inside sentences.")
+    non_splitting_tags: TagNames = Field([], description="Elements that do not end a sentence.")
     model_type: Literal["latency_optimized", "quality_optimized", "prefer_quality_optimized"] | None = Field(
         None, description="Accepted and ignored: a run has one model."
     )
-    glossary_id: str | None = Field(None, max_length=100, description="A glossary; needs `source_lang`.")
-    show_billed_characters: bool = Field(False, description="Count the characters of each text.")
+    glossary_id: str | None = Field(None, max_length=100, description="Id of a glossary; needs `source_lang`.")
+    show_billed_characters: bool = Field(False, description="Return the number of characters of each text.")
 
 
 class GlossaryRequest(BaseModel):
@@ -87,8 +87,10 @@ class GlossaryRequest(BaseModel):
     name: str = Field(min_length=1, max_length=200)
     source_lang: str = Field(max_length=40)
     target_lang: str = Field(max_length=40)
-    entries: str = Field(description="Lines with a term and its translation.")
-    entries_format: Literal["tsv", "csv"] = Field(description="Separated by a tab, or by a comma.")
+    entries: str = Field(description="One entry per line: a term and its translation.")
+    entries_format: Literal["tsv", "csv"] = Field(
+        description="`tsv`: term and translation are separated by a tab; `csv`: by a comma."
+    )
 
 
 class GlossaryInfo(BaseModel):
@@ -287,7 +289,9 @@ def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
         raise RefusedError(400, "source_lang: required where glossary_id is given")
     asked_for, has = (_base(asked.source_lang), _base(asked.target_lang)), (_base(stored.source), _base(stored.target))
     if asked_for != has:
-        raise RefusedError(400, f"glossary_id: this glossary is for {has[0]} to {has[1]}")
+        raise RefusedError(
+            400, f"glossary_id: this glossary is for {has[0]} to {has[1]}, not for {asked_for[0]} to {asked_for[1]}"
+        )
 
 
 async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = ()) -> Fields:
