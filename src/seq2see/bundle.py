@@ -88,7 +88,7 @@ def save_weights(model: "nn.Module", path: Path) -> None:
 
 
 def read_weights(model: "nn.Module", path: Path) -> None:
-    """Load the weights of a file, float32 up to `LARGEST`, into a model; names and shapes must match exactly."""
+    """Load the weights of a file into a model; names and shapes must match, values must be float32 up to `LARGEST`."""
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     load_weights(model, _read_checked(path, "pt", own))
 

@@ -103,7 +103,7 @@ class Data:
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
     normalization: Literal["identity", "nfkc", "nfkc_lower"] = about("identity", "Unicode normalization of text")
     max_length: int = _length(256, "maximum number of tokens of a source or a target; longer pairs are left out")
-    validation_pairs: int = _pairs(1000, "number of pairs held out for validation without --valid (at most a tenth)")
+    validation_pairs: int = _pairs(1000, "pairs held out for validation without --valid (at most a tenth of all)")
     tags: str = about(
         "", "target languages, separated by spaces, that a source may ask for: '<2de> a house'; see --tag"
     )
@@ -199,7 +199,7 @@ class Training:
     average: int = about(
         5, "number of last checkpoints to average at the end, if that validates better", 1, 10_000, "each is on disk"
     )
-    keep: int = _updates(2, "number of checkpoints to resume from; of older ones weights are kept for averaging", 1)
+    keep: int = _updates(2, "number of checkpoints to resume from; older ones keep only weights, for averaging", 1)
     deterministic: bool = about(
         False, "on a GPU: bit-identical results each time and after a resume, but slower; a CPU is always deterministic"
     )
@@ -227,7 +227,7 @@ class Decoding:
         "best: than the best of them, as in seq2see 0.1.0, which is faster and gives poorer n-best lists",
     )
     max_ratio: float = _growth(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0, 100)
-    max_extra: int = _growth(50, "number of output tokens beyond max_ratio * source tokens", 1, 1000)
+    max_extra: int = _growth(50, "number of output tokens allowed beyond max_ratio * source tokens", 1, 1000)
     max_source: int = _length(1024, "maximum source tokens of a line; the rest is cut off, with a warning")
     batch_tokens: int = about(8192, "batch size: source tokens times beam", 1, 10_000_000, "larger is no faster")
 

@@ -6,7 +6,7 @@
     └── RunError                 a run folder that is missing, half written, of another program or already there
         ├── PassingError         a temporary problem (full disk): the same command may succeed later; exit code 75
         │   └── LostError        another process of the same training has died, or hangs
-        └── OnlyHereError        a problem of only one process of a training, which has to report it itself
+        └── OnlyHereError        a problem of only one process of a training; this process has to report it
 
 Bugs of seq2see itself are assertions, and end with a traceback.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from unicodedata import category
 
 INSTALL_ALL = "pip install seq2see, in place of seq2see-slim"
-"""End of a message that a package is missing which the distribution seq2see installs, but seq2see-slim does not."""
+"""End of an error message about a missing package that seq2see installs and seq2see-slim does not."""
 
 
 class SeqError(Exception):
@@ -50,7 +50,7 @@ class LostError(PassingError):
 
 
 class OnlyHereError(RunError):
-    """A problem of only one of the processes (ranks) that train together, which that process has to report itself."""
+    """A problem of only one of the processes (ranks) that train together; this process has to report it itself."""
 
 
 def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:

@@ -231,7 +231,7 @@ class Run:
     ) -> "Joined":
         """Translate the sentences of a document; the spaces between them, tags and placeholders are kept.
 
-        `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` says how it was made.
+        `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` counts sentences and tags.
 
         Args:
             markup: `plain`, `html`, `xml`, or `auto`, which decides by the text.
@@ -328,7 +328,7 @@ class Run:
             donor: the sentence whose activations are used.
             tokens: the positions to change: a part of the source text (if `name` is in the decoder, of the
                 translation), or numbers of tokens from 0; by default all.
-            donor_tokens: the same number of positions in the donor; by default the same numbers as `tokens`.
+            donor_tokens: as many positions in the donor; by default the same positions as in the sentence.
             value: numbers to use instead of a donor: a vector for each token, or one for all; 0 sets all to zero.
             add: add to the activations instead of replacing them.
         """

@@ -194,7 +194,7 @@ def cache_folder() -> Path:
     try:
         return given if given.is_absolute() else Path.home() / ".cache"
     except RuntimeError:
-        raise RunError("the user has no home folder for a cache. Set XDG_CACHE_HOME to a folder") from None
+        raise RunError("the user has no home folder for a cache. Set XDG_CACHE_HOME to an absolute path") from None
 
 
 def refuse_link(path: Path) -> None:
@@ -379,7 +379,7 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
 
 PART = ".part"
 LEFT_OVER = {PART, LOCK}
-"""Names that may exist in a folder that counts as empty when a run is made there: they are left from an earlier
+"""A folder that contains only these names counts as empty when a run is made there: they are left from an earlier
 attempt.
 """
 

@@ -293,5 +293,6 @@ def test_validation_in_a_language_that_is_not_trained(cli) -> None:
         write(name, numbers())
     ended = cli("train", "w.en,w.de", "--tag", "--valid", "v.en,v.fr", *QUICK)
     assert ended.code == 2
-    assert "v.en,v.fr, line 1: no training pair is in the language 'fr'. Choose from: de." in ended.err
+    assert "v.en,v.fr, line 1: the target language is 'fr', which is not a target language of the model." in ended.err
+    assert "Choose from: de." in ended.err
     assert not Path("runs").exists()

@@ -93,7 +93,7 @@ def data_get(
     with Downloads() as watch:
         folder = downloads.get(name, [*(places or ()), *(more or ())], watch)
     if folder is None:
-        echo(f"{name} is built in")
+        echo(f"{name} is built in: nothing is downloaded, and it can be used by its name")
         return
     entry = next(entry for entry in downloads.catalogue() if entry.name == name)
     echo(f"{name}: {entry.pairs:,} pairs, {downloads.in_bytes(entry.size)} in {folder}")

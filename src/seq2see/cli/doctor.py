@@ -49,7 +49,7 @@ def doctor(
     """Report problems of PAIRS. Faults of the files are counted and shown, and do not end the command.
 
     Near-duplicates are texts that differ in capitals, punctuation and spaces only. Equal texts are found by 64-bit
-    hashes: the chance that any two different texts of 10 million are taken for equal is 3 in a million.
+    hashes: with 10 million different texts, the chance that any two are taken for equal is 3 in a million.
     """
     from seq2see.doctor import cleaning
     from seq2see.doctor.examination import examine

@@ -180,7 +180,7 @@ def draw_heads(
     limit: Annotated[
         int,
         typer.Option(
-            min=1, help="Maximum number of pairs, the first ones; all of them are translated again without each head."
+            min=1, help="Maximum number of pairs, from the first on; all are translated again without each head."
         ),
     ] = 100,
     to: To = None,
@@ -221,7 +221,7 @@ def draw_pruning(
     limit: Annotated[
         int,
         typer.Option(
-            min=2, help="Maximum number of pairs, the first ones; half rank the heads, half measure the curves."
+            min=2, help="Maximum number of pairs, from the first on; half rank the heads, half measure the curves."
         ),
     ] = 200,
     orders: Annotated[
@@ -286,8 +286,8 @@ def _chosen(run: "Run", pairs: str | None, limit: int, command: str) -> "tuple[s
 def draw_word(
     folder: Folder,
     word: Annotated[str, typer.Argument(help="A word that occurs in both sentences.")],
-    first: Annotated[str, typer.Argument(help="A source sentence with the word.")],
-    second: Annotated[str, typer.Argument(help="Another source sentence with the word.")],
+    first: Annotated[str, typer.Argument(help="A source sentence that contains WORD.")],
+    second: Annotated[str, typer.Argument(help="Another source sentence that contains WORD.")],
     to: To = None,
     out: Out = None,
     force: Force = False,

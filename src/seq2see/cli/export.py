@@ -10,8 +10,8 @@ from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Json, SourceLanguage, TargetLanguage
 
 NOTES = {"huggingface": ", both greedy", "onnx": ", both greedy", "argos": ", both with the search of Argos Translate"}
-"""By export format, a note on the search with which exported model and run translate the sentences that `export`
-compares; with other formats, both search as the settings of the run say, and there is no note.
+"""By export format, a note on the search that `export` uses for both models when it compares their translations. With
+other formats, both search with the settings of the run, and there is no note.
 """
 
 

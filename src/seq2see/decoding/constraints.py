@@ -3,7 +3,7 @@ glossary.
 
 Dynamic beam allocation (Post and Vilar, 2018): the bank of a hypothesis is the number of constraint tokens that it
 contains. The beam is divided among the banks, so that hypotheses with few of these improbable tokens do not crowd
-out those with more, and below the length limit a hypothesis ends only when it has met all of its constraints. A
+out those with more. Below the length limit, a hypothesis ends only when it has met all of its constraints. A
 constraint may have several forms (token sequences); one of them is enough. Constraints that share a form need one
 occurrence each. All forms of a sentence are in one trie, and a hypothesis is at one of its nodes.
 """
@@ -166,7 +166,7 @@ class ConstrainedBeam:
         """Choose, for each sentence, W continuations that stay open, divided among the banks, and those that end.
 
         Args:
-            logs_RV: log-probabilities of the next token; those of forbidden tokens are set to -inf.
+            logs_RV: log-probabilities of the next token; this method sets those of forbidden tokens to -inf.
             totals_BW: sums of log-probabilities so far.
             at_limit: whether each sentence has reached its maximum length.
             complete: number of finished hypotheses of each sentence.

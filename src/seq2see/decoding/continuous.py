@@ -18,7 +18,7 @@ from seq2see.decoding.recorded import UNASKED, RecordedSearch, Slots
 
 SIZES = (4, 32, 256)
 """Possible numbers of slots in a set of slots (`Slots`), as far as `RecordedSearch.most_slots` allows; a slot holds the
-search for one sentence. A decoding step extends the sentences of all slots of a set, and takes less time with fewer.
+search for one sentence. A decoding step extends the sentences of all slots of a set; with fewer slots it is faster.
 """
 SHORTEST_SOURCE, SHORTEST_TARGET = 64, 128
 """Number of source and target tokens that the smallest slots have room for; the other sizes are larger by powers of

@@ -171,7 +171,7 @@ class Slots:
 
 
 class RecordedSearch:
-    """Searches in sets of slots (`Slots`), and keeps the most recently used ones for later calls."""
+    """Beam search in `Slots`, on a GPU by CUDA graphs; the most recently used `Slots` are kept for later calls."""
 
     def __init__(self, model: Seq2Seq) -> None:
         self._model = model

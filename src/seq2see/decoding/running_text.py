@@ -25,16 +25,16 @@ MOST_PAIRS = 2000
 MOST_CACHED = 100_000
 """Default maximum number of sentences in the file of a `CachedEngine`, which then has some tens of megabytes."""
 SHORTEST_LIMIT = 64
-"""Sentences of a document are cut if they have more tokens than the longest validation source, or than this number if
-it is greater. If the model reads fewer, its limit takes precedence.
+"""Sentences of a document are cut into parts if they have more tokens than the longest validation source, or than this
+number if it is greater. If the model can read fewer tokens, its own limit takes precedence.
 """
 LANGUAGE_KINDS = ("unigram", "bpe", "jamo", "imported")
 """Kinds of tokenizers that suggest a human language if the run does not name its languages; `pattern` and `symbols`
 exclude one, and `characters` may be used for anything.
 """
 LETTERS = 0.75
-"""Minimum share of letters among the characters, without spaces, of each side of the validation set, for a run that
-does not name its languages to count as one between human languages.
+"""A run that does not name its languages counts as one between human languages only if, on each side of the validation
+set, at least this share of the characters other than spaces are letters.
 """
 
 

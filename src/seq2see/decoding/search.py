@@ -306,7 +306,7 @@ class Hypotheses:
         """Return the 2 W best continuations of each sentence, given the 2 W best tokens of each hypothesis.
 
         Of the first W, those with an end token are finished, and at the length limit all are. The W best without an
-        end token stay open; there are always W, since each of W hypotheses has one continuation with an end token.
+        end token stay open; there are always W, since each hypothesis has only one continuation with an end token.
         """
         B, W = self.last_BW.shape
         most = logs_RC.shape[1]
@@ -344,7 +344,7 @@ class Hypotheses:
 
         A sentence is done at its length limit, or when enough hypotheses are finished (W, or W / 2 with constraints)
         and the best open one, scored at its current length, does not beat the best of them (with constraints, or
-        `stop_against` "best") or the worst of the W best.
+        `stop_against` "best") or otherwise the worst of the W best.
         """
         parents_BW, tokens_BW, totals_BW = (each.gather(1, step.picked_BW) for each in step[:3])
         here_B1W = self.step_B[:, None, None].expand(-1, 1, self._width)

@@ -2,7 +2,7 @@
 
     1. Search as without a glossary. An output that contains all terms of its sentence is taken as it is.
     2. An engine that supports constraints searches again with them (`decoding/constraints.py`).
-    3. If terms are still missing, take the hypothesis of the first search with the most terms, if any has more.
+    3. If terms are still missing, and hypotheses of the first search contain more terms, take the one with the most.
     4. If terms are still missing, keep the output up to the words that translate the term, append the glossary's
        translation, and continue the search.
     5. The last resort: put the term in place of words of the output, where the model finds it most probable.
@@ -416,7 +416,7 @@ def _scored(
 
     Args:
         outputs: sentences, the tokens of an output for each, and its text if it differs from the text of the tokens; no
-            token of an output with such a text counts as that of a term.
+            token of an output with such a text counts as part of a term.
     """
     outputs = [
         (sentence, tokens, text)

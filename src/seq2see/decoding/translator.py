@@ -166,8 +166,9 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
     """Return the settings with a batch size that fits into half of the free main memory, which changes no translation.
 
     Raise a SettingError if the beam of a single sentence does not fit into the free main memory. Nothing is checked if
-    both need less than 1 GiB; the memory of a GPU is never checked. The need is estimated: keys and values of each
-    decoder layer for all tokens of a hypothesis, and logits of the vocabulary in a few copies; the engine needs more.
+    that beam and a batch each need less than 1 GiB; the memory of a GPU is never checked. The need is estimated: keys
+    and values of each decoder layer for all tokens of a hypothesis, and logits of the vocabulary in a few copies; the
+    engine needs more.
     """
     length = max((task.limit for task in tasks), default=0)
 

@@ -9,7 +9,7 @@ Ranks wait for each other in two ways. In updates, where all have equal work, th
 torch.distributed, and a rank that keeps the others waiting for longer than `board.TIMEOUT` counts as lost. Where one
 may have more work than another (only the first prepares a corpus, writes a checkpoint or reads standard input), they
 first meet in a shared store (`board`), for as long as it takes: each rank sends heartbeats there, and only a rank that
-has sent none for that long is lost.
+has sent none for `board.TIMEOUT` is lost.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START_TIMEOUT = timedelta(minutes=10)
-"""Maximum time to connect to the shared store and, where the first rank hosts it, until all ranks have connected, after
-which the start fails; some ranks may have to read PyTorch from a slow disk first.
+"""Maximum time to connect to the shared store and, where the first rank hosts it, for all ranks to connect; after that,
+the start fails. It is long because some ranks may have to read PyTorch from a slow disk first.
 """
 BUCKET_NUMBERS = 25_000_000
 """Number of gradient elements up to which tensors share one all-reduce: 100 MB in float32, enough for full throughput

@@ -1,8 +1,8 @@
 """Find what is wrong with a corpus, and which pairs to drop.
 
 One pass measures every pair and stores 46 bytes for it; `Examination.diagnose` then judges all pairs at once, since
-whether a pair is odd depends on what is usual in the corpus. Equal texts are found by 64-bit hashes: the chance that
-any two of 10 million different pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
+whether a pair is odd depends on what is usual in the corpus. Equal texts are found by 64-bit hashes: with 10 million
+different pairs, the chance that any two are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -264,8 +264,8 @@ class Examination:
         )
 
     def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Mark pairs whose source and target are exchanged: by the usual scripts of the sides if there are two, else by
-        their words."""
+        """Mark pairs whose source and target are exchanged: by the usual scripts of the sides if these are known and
+        differ, else by their words."""
         source, target = scripts
         if not source or not target or source == target:
             return (flags & _EXCHANGED) > 0

@@ -110,8 +110,10 @@ def _standard(lengths: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _repeats(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
-    """Return for each window whether most targets `lag` rows further down repeat the source, as answers may do, judged
-    by length, digits and punctuation.
+    """Return for each window whether more than half of the sources have the same length, digits and punctuation as the
+    target `lag` rows further down.
+
+    Such a target is probably a copy (in a dialogue, a reply is the next source), not a shifted translation.
     """
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same = (here.length == there.length) & (here.digits == there.digits) & (here.signs == there.signs)

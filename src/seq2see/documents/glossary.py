@@ -27,7 +27,7 @@ LARGEST_FILE: Final = 1 << 25
 LONGEST_TERM: Final = 200
 """Maximum number of characters of a term, and of each of its translations; a longer one is reported as a fault."""
 MOST_FORMS: Final = 20
-"""Maximum number of allowed translations of one term; more are reported as a fault."""
+"""Maximum number of allowed translations of one term; more are reported as a fault or, in a TBX file, ignored."""
 SHOWN: Final = 5
 """Maximum number of faults of a glossary that one error message names."""
 BETWEEN: Final = "|"
@@ -250,7 +250,9 @@ def _table(path: Path, format: str) -> Iterator[GlossaryEntry]:
 
 
 def _concepts(path: Path, wanted: Sides) -> Iterator[GlossaryEntry]:
-    """Yield the entries of a TBX file; if several concepts have the same term, their translations are all allowed."""
+    """Yield the entries of a TBX file; if several concepts have the same term, the translations of all are allowed (at
+    most `MOST_FORMS`).
+    """
     found: dict[str, tuple[int, dict[str, None]]] = {}
     for line, source, forms in termbases.read(path, wanted):
         if len(found) > MOST_ENTRIES:

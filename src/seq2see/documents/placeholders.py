@@ -58,7 +58,7 @@ def _address_length(address: str) -> int:
 
 
 def stand_ins(known: Sequence[str], text: str, count: int) -> list[str]:
-    """Return one of the `known` words for each of `count` placeholders, without words that are in the text.
+    """Return, for each of `count` placeholders, one of the `known` words that are not in the text.
 
     They repeat if there are too few; if there is none, each is "".
     """

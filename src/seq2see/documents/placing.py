@@ -125,7 +125,8 @@ def place(
 def _copied(sentence: str, objects: Sequence[Item], translation: str) -> tuple[list[Span | None], int]:
     """Return where each placeholder's stand-in is in the translation, and how many were found.
 
-    A stand-in that the translation does not have as often as the sentence is not found (None).
+    If a stand-in occurs more or fewer times in the translation than it has placeholders in the sentence, the spans of
+    all these placeholders are None.
     """
     found: list[Span | None] = [None] * len(objects)
     by_word: dict[str, list[int]] = {}

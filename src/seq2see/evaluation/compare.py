@@ -1,12 +1,13 @@
 """Decide whether one system is better than another, and state what a comparison of a few runs can show.
 
-A score varies because the sentences of the test set are a sample, and because the seed of a run is one:
+A score varies because the test sentences are a sample, and so is the seed of each run:
 
 - **One run on a side**: `paired_bootstrap` resamples the sentences (Koehn, 2004). It shows whether *these models*
   differ on text of this kind, and gives no verdict on the systems that the models were trained by.
 - **Several runs on each side**: `compare_systems` treats runs and sentences as random, and its verdict is about the
-  *systems*: architecture, data and settings, apart from the seed. The verdict needs two tests at 5 %: an exact
-  permutation test of the scores of the runs, and Welch's t-test with the variance over sentences added.
+  *systems*: architecture, data and settings, apart from the seed. The verdict needs two tests at 5 %: a permutation
+  test of the scores of the runs, exact for up to `MOST_ASSIGNMENTS` assignments of runs to sides and otherwise with a
+  sample of them, and Welch's t-test with the variance over sentences added.
 
 docs/comparing.md has the reasons, and the error rates that `python -m bench.comparisons` simulates.
 """
@@ -30,7 +31,9 @@ Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "to
 Floats = NDArray[np.float64]
 RESAMPLES = 1000
 SEED = 12345
-"""Seed of the bootstrap resampling, the same as in sacreBLEU, so that its paired bootstrap draws the same sentences."""
+"""Seed of the bootstrap resampling, the same as in sacreBLEU, so that its paired bootstrap draws the same sentences;
+also of the sample of assignments in a permutation test.
+"""
 FEWEST = 20
 """Minimum number of scored pairs for a verdict; with fewer, the verdict is `too few pairs`, since chance agreement of a
 few pairs would look certain.
@@ -102,8 +105,9 @@ def explain(ours: int, theirs: int) -> str:
         )
     return (
         f"The verdict is about the systems, over seeds and sentences: {ours} and {theirs} runs. For each score, at "
-        f"most {LEVEL:.0%} of comparisons of equal systems say better or worse. p is the larger of an exact "
-        "permutation test of the runs and Welch's t-test over runs and sentences. Detectable: the true difference "
+        f"most {LEVEL:.0%} of comparisons of equal systems say better or worse. p is the larger of two: that "
+        f"of a permutation test of the runs (exact for up to {MOST_ASSIGNMENTS:,} assignments of runs to sides, else "
+        "with a sample of them) and that of Welch's t-test over runs and sentences. Detectable: the true difference "
         f"that would be found in {POWER:.0%} of such comparisons."
     )
 

@@ -55,8 +55,8 @@ def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) 
 def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[Pair]:
     """Return the validation pairs that are translated for the metric: all, or every n-th pair of a large set.
 
-    Translating a token takes about as long as training on one or two. The translated pairs have at most a share of
-    `SEARCHED` of the tokens trained on between two validations (except for `FEWEST`), so that validation takes well
+    Translating a token takes about as long as training on one or two. If more than `FEWEST` pairs are translated, they
+    have at most a share of `SEARCHED` of the tokens trained on between two validations, so that validation takes well
     below a tenth of the time. The choice depends on settings and pairs alone, not on the machine.
 
     Args:

@@ -21,6 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 FILES = ("*.json", "*.toml", "*.npz", "*.yml", "*.spm", "model.safetensors", "pytorch_model.bin", "README.md")
 """Patterns of the names of the files that are downloaded from the Hub for a model; files in subfolders are not."""
 MOST_FILES = 100
+"""Maximum number of files that are downloaded for a model; if the Hub lists more, `import` refuses it."""
 
 
 def is_name(text: str) -> bool:
@@ -100,7 +101,7 @@ def _chosen(name: str, listed: Sequence[Any], room: int) -> dict[str, str | None
     if not found.keys() & {"config.json", "manifest.json"} and not any(file.endswith(".npz") for file in found):
         raise RunError(f"{name}: no config.json, .npz or manifest.json, so it is no model of Marian or seq2see")
     if len(found) > MOST_FILES:
-        raise RunError(f"{name}: {len(found):,} files, more than the {MOST_FILES} of any Marian model. Refused")
+        raise RunError(f"{name}: {len(found):,} files to download, at most {MOST_FILES} are allowed. Refused")
     size = sum(each.size or 0 for each in found.values())
     if size > room:
         raise PassingError(

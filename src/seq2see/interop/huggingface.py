@@ -151,7 +151,9 @@ UNUSED: dict[str, tuple[Any, ...]] = {
 no effect.
 """
 SEARCH = {"num_beams", "length_penalty", "max_length", "max_new_tokens", *IDS, *UNUSED}
-"""Keys of `generation_config.json` that are read."""
+"""Keys of `generation_config.json` that override those of `config.json`; its other keys are ignored. Those in `UNUSED`
+only cause a note to the user.
+"""
 
 
 def _without_bad_words(path: Path, about: Mapping[str, Any], target: SideVocabulary, weights: "Weights") -> list[str]:

@@ -1,4 +1,4 @@
-"""Write runs exactly as Hugging Face's Marian folders; settings that Marian does not support raise an error."""
+"""Write runs as Hugging Face's Marian folders without loss; settings that Marian does not support raise an error."""
 
 import json
 import re

@@ -28,7 +28,7 @@ def import_model(
     revision: str | None = None,
     endpoint: str | None = None,
 ) -> Foreign:
-    """Make a run from the model in the folder `source`; if there is none, from the model of that name on the Hub.
+    """Make a run from the model in the folder `source`; if that is no folder, from the model of that name on the Hub.
 
     Args:
         source: A folder, or the name of a model on the Hugging Face Hub (OWNER/NAME).

@@ -142,7 +142,7 @@ def _side(path: Path, size: int) -> SideVocabulary:
 
 def _tables(path: Path, stored: "Weights", shared: bool, tied: bool) -> list["NDArray[np.float32]"]:
     """Return five tables: the embeddings of source and target as stored; the output layer and both embeddings with a
-    row of zeros appended, for the token that Marian does not have.
+    row of zeros appended, for the id that `_side` adds.
     """
     import numpy as np
 
@@ -179,7 +179,7 @@ def _model(path: Path, about: Mapping[str, str], tie: str) -> Model:
 
 
 def waves(length: int, d_model: int) -> "NDArray[np.float32]":
-    """Return Marian's positional encodings LD: sines, then cosines, with wavelengths spread over d/2 - 1 steps."""
+    """Return Marian's positional encodings LD: sines, then cosines, whose wavelengths grow in d/2 - 1 equal ratios."""
     import numpy as np
 
     half = d_model // 2

@@ -66,7 +66,7 @@ class TransformerGraph:
     Args:
         positions: Tables of positional encodings by side, LD; empty for rotary positions.
         turns: With rotary positions, the sines (even columns) and cosines (odd columns) of the angles, LK; else None.
-        fold: Write a transposed copy of an output layer that is tied to embeddings, which quantization needs.
+        fold: Store an output layer that is tied to embeddings as a transposed copy, because quantization needs it.
     """
 
     def __init__(

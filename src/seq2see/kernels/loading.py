@@ -110,9 +110,9 @@ _in_background: set[tuple[Any, ...]] = set()
 def compiled_ahead(wait: bool = True) -> Iterator[None]:
     """Compile the kernels that this thread launches inside, in parallel, instead of running them.
 
-    The outputs of these kernels are undefined. Compiling takes most of the first minute of the first training on a
-    machine if each kernel is only compiled when it is first launched, which remains so with a Triton that cannot
-    compile in parallel. Inside another `compiled_ahead`, the kernels are left to the outer one.
+    The outputs of these kernels are undefined. Without this, each kernel is compiled when it is first launched, which
+    takes most of the first minute of the first training on a machine; a Triton that cannot compile in parallel still
+    does that. Inside another `compiled_ahead`, the kernels are left to the outer one.
 
     Args:
         wait: Return when all are compiled and loaded. Otherwise a thread compiles them in the background; a kernel that

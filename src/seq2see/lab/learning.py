@@ -33,7 +33,7 @@ def train(
 
     Args:
         after: called with the number of each update, counted from 1, after the update.
-        rate: returns the learning rate of an update, counted from 1; None for the schedule.
+        rate: returns the learning rate of an update, given its number from 1 on; None for the schedule.
         settings: fields of `config.Training`.
 
     Returns:

@@ -109,7 +109,7 @@ class Dates:
 
 @lru_cache(maxsize=1)
 def some_dates(seed: int, train: int, test: int, languages: tuple[str, ...] = ("en", "de", "fr")) -> Dates:
-    """Return `train` and `test` dates in `languages`, paired with ISO 8601; the seed decides the days, none in both."""
+    """Return `train` and `test` dates in `languages`, paired with ISO 8601; the seed picks the days, none for both."""
     forms = [write for language in languages for write in dates.writers(language)]
     days = dates.days("train")
     order = np.random.default_rng([seed, 2]).permutation(len(days))

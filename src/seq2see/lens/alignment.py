@@ -3,18 +3,19 @@
     method = choose(bundle, pairs)                          # once; a run keeps it in its manifest
     align(bundle, method, [sentence], [source_ids], [target_ids])[0].pharaoh        # "0-2 1-1 2-0"
 
-Not every head attends to where its word comes from. How much an output token depends on an input token is known for
-sure by leaving this input token out, a forward pass for each of them. So that is done for some validation pairs,
-and the heads that agree with it best are used from then on, in one forward pass. Half of these pairs choose the heads,
-and the other half measures how well they agree: the best of many heads always looks better on the pairs that chose it.
+Not every head attends to the input token that an output token comes from. How much an output token depends on an input
+token is known for sure by leaving this input token out, a forward pass for each of them. So that is done for some
+validation pairs, and the heads that agree with it best are used from then on, in one forward pass. Half of these pairs
+choose the heads, and the other half measures how well they agree: the best of many heads always looks better on the
+pairs that chose it.
 
 A run with `training.alignment_weight` has a head that was taught to align (`training.guided_alignment`). Then nothing
 is chosen, and the agreement of this head with the statistical aligner that taught it is measured (`measure_guided`).
 
 An output token that follows surely from the one before it does not depend on the input when it is predicted: after the
-digit 2, the years of this century continue with 0. But the decoder attends to where it comes from when it reads this
-token in the next step. So the weights of that next step may be used for the token, too. When heads are chosen, a token
-also gets a small part of the importance of its neighbours (`LENT`).
+digit 2, the years of this century continue with 0. But in the next step, whose input this output token is, the decoder
+attends to the input token that it comes from. So the weights of that next step may be used for the token, too. When
+heads are chosen, a token also gets a small part of the importance of its neighbours (`LENT`).
 """
 
 import itertools
@@ -40,8 +41,8 @@ from seq2see.tokens.store import Store
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
-"""Maximum number of tokens in all forward passes together by which heads are chosen, each without one source token:
-one or two seconds for a small model. Pairs that would exceed it are skipped.
+"""Maximum total number of tokens of the forward passes by which `choose` selects heads; each pass leaves out one source
+token. They take one or two seconds with a small model. Pairs that would exceed the maximum are skipped.
 """
 CROSS: Final[tuple[Place, ...]] = ("cross",)
 WEAK = 0.5
@@ -92,8 +93,8 @@ def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched, steps
 
 
 def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
-    """Return TS (output by input tokens): the gradient of each output token's log-probability, times each
-    input token's embedding, summed over the dimensions of the embedding.
+    """Return TS (output by input tokens): the gradient of each output token's log-probability with respect to each
+    input token's embedding, times this embedding, summed over its dimensions.
 
     There is one forward pass, and one backward pass for each output token.
     """
@@ -181,8 +182,8 @@ class Method(Answer):
     """The attention heads by which a run aligns, and how reliable they are; `manifest.json` stores these fields."""
 
     heads: list[list[int]]
-    """Decoder layer and head, from 0, of the heads whose mean cross-attention weights are used: those at the position
-    that predicts a token, unless `guided`.
+    """Decoder layer and number, both from 0, of the heads that are used. Their cross-attention weights are averaged, at
+    the step that predicts an output token; `guided` describes an exception.
     """
     reading: float
     """Factor of a second term, which is added to the weights of `heads`: the mean cross-attention weights of all heads
@@ -199,9 +200,10 @@ class Method(Answer):
     earlier releases, if the same pairs were used for both.
     """
     guided: bool = False
-    """Whether one head was trained to align, at the position where a token is the decoder's input; then only this head
-    is used. `agreement` is then the share of output tokens that it aligns as the statistical aligner that taught it
-    does, among those that the aligner links.
+    """Whether one head was trained to align (guided alignment). Then only its weights are used, at the step where the
+    output token is the decoder's input, one after the step that predicts it. `agreement` is then measured against the
+    statistical aligner that supplied the training links: the share of the output tokens with a link for which the head
+    picks the same source token.
     """
 
     @property
@@ -385,7 +387,7 @@ def align(
     source_ids: Sequence[Sequence[int]],
     target_ids: Sequence[Sequence[int]],
 ) -> list[Alignment]:
-    """Align translations with their sources by cross-attention; where either is empty, the alignment is, too.
+    """Align translations with their sources by cross-attention; an empty source or translation has an empty alignment.
 
     Args:
         source_ids: the tokens of each source with the end token (`Result.source`); empty for an empty line.

@@ -106,7 +106,7 @@ class Tree(Answer):
 
 @dataclass(frozen=True, repr=False)
 class Look(Answer):
-    """What a model computes for one translation. Row i of attention weights has those with which token i attends."""
+    """What a model computes for one translation. Row i of attention weights: those with which token i attends."""
 
     source: str
     translation: str

@@ -96,8 +96,8 @@ class Recorder:
     Args:
         used: the model that is trained, with its tokenizers.
         valid: the validation set.
-        step: the training step at which training starts or resumes. What was recorded after it is dropped, because it
-            will be recorded again.
+        step: the training step at which training starts or resumes. Records of later steps are dropped, because these
+            steps will be recorded again.
     """
 
     def __init__(self, run: Path, used: Bundle, valid: Store, step: int) -> None:

@@ -3,7 +3,7 @@
     patch(bundle, reading, Change("encoder_norm", "mars", donor, "juin"))       # encoder states of another sentence
     contrast(bundle, reading, other_ids)            # why this translation and not that one, where they first differ
 
-`patch` uses `changed`, with which functions replace the tensors that `capture` records, under the same names.
+`patch` uses `changed`, which replaces tensors by the results of functions; tensors have the names of `capture`.
 """
 
 import itertools
@@ -39,7 +39,9 @@ output of their layer can be changed instead.
 
 @contextmanager
 def changed(model: nn.Module | HasModel, changes: Mapping[str, Changing]) -> Iterator[None]:
-    """Replace tensors by name, as in `capture`, each time that the model computes them within this context.
+    """Replace tensors by the results of functions, each time that the model computes them within this context.
+
+    The keys of `changes` are names of tensors, as in `capture`.
 
     with seq2see.changed(run, {"encoder.0.feed_forward.output": torch.zeros_like}):
         run.translate(["12 mars 1987"])
@@ -115,7 +117,7 @@ None for all. The text is the sentence or, for activations of the decoder, its t
 
 
 class Change(NamedTuple):
-    """A change of activations: their name, the positions, and either a donor sentence or a value that replaces them."""
+    """A change of activations: their name, the positions, and what replaces them: those of a donor, or numbers."""
 
     name: str
     """Name of the activations to be changed, as in `capture`: `encoder.0.feed_forward.output`."""
@@ -135,7 +137,7 @@ def patch(bundle: Bundle, reading: Reading, change: Change, watch: search.Watch 
     """Change the activations at some positions, translate again, and return both translations.
 
     Args:
-        watch: called with each step of the search with the change.
+        watch: called with each step of the search that uses the changed activations.
     """
     name = change.name
     own_ND = _activations(bundle, reading, name)

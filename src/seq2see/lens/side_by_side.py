@@ -100,8 +100,8 @@ def _token_at(spans: Sequence[Span], character: int) -> int:
 
 
 def links(first: Look, second: Look) -> dict[str, list[tuple[int, int]]]:
-    """Return pairs of indices of tokens that share characters: `source` of both sources, and `target` of both
-    translations up to their first difference.
+    """Return pairs (index in the first look, index in the second) of tokens that share characters: under `source` those
+    of the sources, under `target` those of the translations up to their first difference.
 
     End tokens are paired, too; those of the translations only if the translations are equal.
     """

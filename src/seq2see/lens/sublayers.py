@@ -48,8 +48,8 @@ class Sublayer(Answer):
     sum: Floats
     """LD (queries, model width): `before` plus `output`."""
     normed: Floats
-    """LD (queries, model width): the layer norm of `sum`, which is the output of the sub-layer; with pre-norm, that of
-    `before`, from which the queries are computed and, in self-attention, the keys and values.
+    """LD (queries, model width): the layer norm of `sum`, which is the output of the sub-layer. With pre-norm, the
+    layer norm of `before`; queries and, in self-attention, keys and values are projections of it.
     """
     pre_norm: bool
 
@@ -109,7 +109,7 @@ class WordInContexts(Answer):
     stages: list[str]
     """Names of the stages at which the vectors are compared: embedding, with positions, then each encoder layer."""
     similarity: list[float]
-    """Cosine similarity, at each stage, of the word's vectors in the two sentences, each the mean of its tokens."""
+    """Cosine similarity, at each stage, of the word's vectors (the means over its tokens) in the two sentences."""
 
 
 def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:
@@ -136,7 +136,7 @@ def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:
 
 
 def _tokens_of(word: str, look: Look) -> list[int]:
-    """Return the indices of the source tokens of a word's first occurrence; raise a SettingError if it has none."""
+    """Return the indices of the source tokens of a word's first occurrence; raise a SettingError if there is none."""
     found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", look.source) if word.strip() else None
     if found is None:
         raise SettingError(f"the word {word!r} is not in the sentence {look.source!r}")

@@ -136,8 +136,8 @@ class Inside:
 
         Args:
             name: name of the activations, as in `lens.capture`.
-            tokens, donor_tokens: positions that are replaced, by default all; positions that replace them, by default
-                the same.
+            tokens: positions whose activations are replaced; by default all.
+            donor_tokens: positions in `donor` whose activations replace them; by default the same positions.
         """
         change, bundle = Change(name, tokens, donor._reading, donor_tokens), self._run.bundle
         with switched_off(bundle.model, self._without):
@@ -210,7 +210,7 @@ def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
 
 
 def rounded(values: NDArray[np.floating[Any]], digits: int) -> Any:
-    """Return nested lists of numbers with few decimals, because the numbers are most of the size of a page."""
+    """Return an array as nested lists, rounded to `digits` decimals, since numbers are most of the size of a page."""
     return (values.astype(np.float64).round(digits) + 0.0).tolist()  # and no -0.0
 
 

@@ -47,7 +47,7 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None
     if leading is None or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
             f"query {_show(query.shape)}, key {_show(key.shape)}, value {_show(value.shape)}: query and key must have "
-            "the same width, key and value the same length, and all the same leading dimensions"
+            "the same width, key and value the same length, and the leading dimensions of all must broadcast"
         )
     _check_keep(keep, (*leading, query.shape[-2], key.shape[-2]))
 

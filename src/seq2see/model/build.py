@@ -41,7 +41,7 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
 
 
 def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 8192, 4)) -> Model:
-    """Return `settings` with the `d_hidden` of `widths` for which the model has closest to `parameters` parameters.
+    """Return `settings` with the `d_hidden` from `widths` that makes the number of parameters closest to `parameters`.
 
     Token embeddings and the output layer are not counted.
     """

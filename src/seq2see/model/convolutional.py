@@ -8,10 +8,10 @@ attention it needs several layers to connect positions that are far apart. Every
 The order of operations is that of the authors' program, fairseq.
 
 Differs from the paper: weights are not normalised by `g v / |v|`, since Adam, which all models here are trained with,
-does not need it (docs/log.md). Token embeddings have variance 1 as in the Transformer, where those of the paper have
-0.01; so scores are divided by sqrt(d_model), and weights before a gate begin smaller (`GATED_GAIN`, 4 in the paper).
-Position embeddings begin a tenth as large as those of tokens, where those of the paper are as large: dates are learned
-in half the steps. Gradients of the encoder are not divided by the number of attentions, as Adam would undo that.
+does not need it (docs/log.md). Token embeddings have variance 1 as in the Transformer, and not 0.01 as in the paper; so
+scores are divided by sqrt(d_model), and weights before a gate begin smaller (`GATED_GAIN`, 4 in the paper). Position
+embeddings begin a tenth as large as those of tokens, whereas in the paper both are equally large: dates are learned in
+half the steps. Gradients of the encoder are not divided by the number of attentions, as Adam would undo that.
 """
 
 import math

@@ -273,7 +273,7 @@ class Residual(nn.Module):
         return self.norm(self.dropout(sublayer(x), onto=x))  # type: ignore[no-any-return]
 
     def _has_kernel(self, x: Tensor) -> bool:
-        """Return whether Triton kernels can be used: packed rows, a GPU that runs them, layer norm without hooks."""
+        """Return whether Triton kernels can be used: they need packed rows, a supported GPU, a norm without hooks."""
         if not x.is_cuda or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm) or not loading.are_available(x):
             return False
         return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)

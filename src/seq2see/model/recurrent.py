@@ -54,7 +54,7 @@ class RecurrentShape:
 
 @dataclass(frozen=True)
 class RecurrentMemory(Memory):
-    """The output of a recurrent encoder, with the final states of its layers: the initial states of the decoder."""
+    """The output of a recurrent encoder, with the final states of its layers, from which the decoder starts."""
 
     last: Hidden
 
@@ -388,8 +388,9 @@ class FeedingDecoder(RecurrentDecoder):
     """A decoder with the global attention of Luong et al. (2015): step, then attend with the new state.
 
     Its output is the attentional state tanh(W_c [context, state]) (equation 5), which is also an input of the next
-    step, beside the token (input feeding, section 3.3). So no step can begin before the output of the step before:
-    unlike without attention, all steps of known targets cannot be one call of PyTorch's fused RNN.
+    step, beside the token (input feeding, section 3.3). So no step can begin before the output of the step before
+    is known, and known targets are decoded step by step; without attention, PyTorch's fused RNN decodes them in one
+    call.
 
     Differs from the paper: attentional states are as wide as the embeddings, to which the output layer may be tied.
     Dropout of an attentional state reaches the output layer, and not the next step.

@@ -101,8 +101,8 @@ class DecoderState:
         return torch.full_like(tokens_R, self.length), self.length + 1
 
     def extend(self, width: int) -> Tensor | None:
-        """Begin one more step; return the mask B1WP of self-attention, true for the history of a hypothesis and itself;
-        None if no mask is needed.
+        """Begin one more step; return the mask B1WP of self-attention, true for the history of a hypothesis and its new
+        position; None if no mask is needed.
         """
         if width == 1:
             return None
@@ -251,7 +251,7 @@ class FixedState(DecoderState):
         Args:
             source_N: tokens of the new sentences, end to end; rows after the last sentence may hold anything.
             places_N: position of each token in its sentence.
-            rows_F1: F + 1 offsets of the sentences in the rows; unused sentences are empty.
+            rows_F1: F + 1 offsets of the new sentences in `source_N`; unused sentences are empty.
             starts_F: for each of the F sentences to replace, the row at which the new one begins.
             lengths_F: for each of the F sentences to replace, the number of tokens of the new one.
             sentences_F: indices of the F sentences to replace; an index may be repeated with the same new sentence. By

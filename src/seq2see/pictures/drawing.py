@@ -39,7 +39,7 @@ FRAME = "#c5ced8"
 BLUE = "#2f7ebc"
 ORANGE = "#d9792b"
 SERIES = ("#08366b", BLUE, ORANGE, "#8a3d06", "#5d6b2f", "#7a4a86", "#3d8c80", "#7fb6da")
-"""Colours of several curves in one panel."""
+"""Colours of the curves in a panel that has several."""
 PAPER_TO_INK = LinearSegmentedColormap.from_list(
     "paper_to_ink", ["#ffffff", "#d6e6f4", "#8fc1de", "#3f8fc5", "#15599d", "#08264f"]
 )
@@ -211,10 +211,10 @@ def colour_bar(image: AxesImage, bar: Axes, ticks: Sequence[float]) -> None:
 def label_cells(
     axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float, style: dict[str, Any], line: str = HAIRLINE
 ) -> tuple[float, float]:
-    """Write tokens beside the rows and above the columns of a heat map, and lines between its cells (`cell` inches).
+    """Write tokens beside the rows and above the columns of a heat map, and draw lines between its cells.
 
-    Column labels are slanted if one of them is too wide for its cell. Returns the width of the widest column label, and
-    the height that the column labels take, in inches.
+    Column labels are slanted if one of them is too wide for a cell, whose side is `cell` inches. Returns the width of
+    the widest column label, and the height that the column labels take, in inches.
     """
     style = {"fontsize": min(max(cell * 72 * 0.48, 7), 11), "color": INK, **style}
     widest = max(wide(text, fontsize=style["fontsize"], fontfamily=style["fontfamily"]) for text in columns)

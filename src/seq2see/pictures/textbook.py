@@ -71,8 +71,8 @@ def _telling_columns(length: int, d_model: int) -> list[int]:
 
 
 def dot_products(length: int, d_model: int) -> Numbers:
-    """Return the dot products of the encodings of every two positions, length x length, which depend only on the
-    distance.
+    """Return the dot products of the encodings of every two positions, length x length. They depend only on the
+    distance between the positions.
     """
     waves_LD = waves(length, d_model)
     return waves_LD @ waves_LD.T

@@ -282,7 +282,7 @@ async def _terms(
 
 
 async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) -> AsyncIterator[bytes]:
-    """Yield server-sent events: each `token`, then `end`; or `error` if refused, or at time `due` (after `seconds`)."""
+    """Yield server-sent events: each `token`, then `end`; or `error`: refused, or no answer by `due` (in `seconds`)."""
 
     def event(kind: str, what: Any) -> bytes:
         return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")

@@ -13,7 +13,7 @@ SECURITY_SCHEMES = {
 FastAPI would resolve for each request: the service itself checks the key.
 """
 WITHOUT_KEY = ("/health", "/ready", "/languages")
-"""Paths of routes in the OpenAPI description that need no API key."""
+"""Paths of the routes that need no API key, for the OpenAPI description."""
 
 
 class Described(FastAPI):

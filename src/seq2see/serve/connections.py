@@ -17,8 +17,8 @@ further turns in the same iteration of the event loop.
 """
 MOST_BEGUN = 8
 """Number of requests passed to the app after which clients get no further turns in the same iteration of the event
-loop. If each client got only one turn, the first of many simultaneous requests would be sent to the engine alone, and
-the others would wait until it is free again.
+loop. If each client got only one turn in an iteration, the first of its simultaneous requests would be sent to the
+engine alone, and the others would wait until the engine is free again.
 """
 
 PIPELINED_SECONDS = 0.02
@@ -50,7 +50,7 @@ class Connection(Protocol):
         ...
 
     def drop(self, at_once: bool) -> None:
-        """Close the connection, at once or after the data that is being sent."""
+        """Close the connection: at once, or when data being sent has been sent."""
         ...
 
 
@@ -140,8 +140,8 @@ class Connections:
     def _drop_idle(self, number: int) -> int:
         """Close up to `number` idle connections, and return how many were closed.
 
-        Each is of the client that has the most connections then. Clients with at most half as many as the largest keep
-        theirs.
+        Each belongs to the client that then has the most connections, among those with idle ones. Clients with at most
+        half as many connections as the largest client keep theirs.
         """
         # Somebody's only connection is not closed for the sake of a client that keeps hundreds at work.
         least = len(self._greediest().all) / 2

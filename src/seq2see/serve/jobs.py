@@ -21,8 +21,8 @@ from seq2see.text.words import Term
 
 Kind = Literal["translate", "chat", "stream", "look", "detect"]
 FIXED_COST = 3
-"""Time of a decoding step that does not depend on the beam width (the weights are read once), as a number of hypotheses
-that could be extended in that time.
+"""The part of the time of a decoding step that does not depend on the beam width (the weights are read once), as the
+number of hypotheses that could be extended in that time; `cost` adds it to the beam width.
 """
 RUN_ON = 0.25
 """Share of the difference between the maximum length of an output and its expected length that `cost` adds to the
@@ -200,7 +200,7 @@ class Slice(NamedTuple):
 
     @property
     def asked(self) -> Asked:
-        """Return the parameters of the request with the lines of this slice only, or with all if it cannot be split."""
+        """Return the parameters of the request with this slice's lines only, or with all if the job cannot be split."""
         asked, part = self.job.asked, slice(self.begin, self.end)
         if len(self.job.costs) == 1:
             return asked
@@ -287,7 +287,7 @@ class FairQueue:
         waiting.
 
         Args:
-            client: the client of the new job; None: the client that sent everything that waits.
+            client: the client of the new job; None to assume that everything that waits came from that client, too.
         """
         if (found := self._ahead.get((cost, client))) is None:
             by_client: Counter[str | None] = Counter()

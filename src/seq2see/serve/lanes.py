@@ -143,7 +143,7 @@ class Lane:
 
     @property
     def silent(self) -> float:
-        """Return the seconds since the engine began its batch or, in slots, its speed was measured; 0 if it is idle."""
+        """Return the seconds since the batch began or, in slots, since the speed was last measured; 0 while idle."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     @property
@@ -414,8 +414,8 @@ class Lane:
                 self._refuse(job, self._too_much(job))
 
     def _learn(self, cost: int, seconds: float, killed: bool = False) -> None:
-        """Update the estimated speed of the engine and the maximum cost of a batch from a batch that took `seconds`, or
-        after which the engine was killed as stuck.
+        """Update the estimated speed, and the maximum cost of a batch, after a batch of this cost and duration. If
+        `killed`, the batch was not finished: the engine was stuck, and was killed.
         """
         if not cost:
             return

@@ -135,8 +135,8 @@ def _config(guard: Guard, service: Service) -> uvicorn.Config:
 
 
 def _origins(address: str, allowed: Sequence[str], names: Collection[str]) -> Origins:
-    """Return the check of hosts and origins. Unless `*` is in `names`, it accepts only the hosts `names` and those that
-    no other site can have (see `Origins`).
+    """Return the check of hosts and origins. It accepts any host if `*` is in `names` or `allowed`; otherwise the hosts
+    in `names`, those of the origins in `allowed`, and names that no other site can have (see `Origins`).
     """
     if "*" in names:
         return Origins(allowed)
@@ -263,7 +263,7 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(problem)
 
     def drop(self, at_once: bool) -> None:
-        """Close the connection because there are too many: at once, or after the data that is being sent."""
+        """Close the connection because there are too many: at once, or when data being sent has been sent."""
         if at_once:
             self.transport.abort()
         else:

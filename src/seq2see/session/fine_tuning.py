@@ -24,8 +24,8 @@ from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
-"""Number of steps per epoch that the batch size of a fine-tuning is chosen for: with one batch of all new pairs, the
-model would learn slowly. A batch has at least `FEWEST_TOKENS` tokens, and at most as many as in the original training.
+"""Number of steps per epoch for which the batch size of a fine-tuning is chosen: if all new pairs were one batch, there
+would be few updates. A batch has at least `FEWEST_TOKENS` tokens, and at most as many as in the original training.
 """
 FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000

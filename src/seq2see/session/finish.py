@@ -39,7 +39,7 @@ writes long outputs), and how many of their translations the report shows.
 
 DAY = 24 * 60 * 60
 FORECAST_AFTER = 10
-"""Number of updates after a start or resume on a CPU whose mean duration gives the forecast for the training."""
+"""Number of updates after a start or resume; on a CPU, their mean duration gives the forecast for the training."""
 
 
 def seconds_a_step(event: events.Event, before: Progress, device: torch.device) -> float | None:

@@ -100,7 +100,7 @@ def _reading(request: Request) -> ReadingOptions:
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
-    """Return whether sources get a tag of their target language: as in the base run; without one, if the user asks."""
+    """Return whether sources get a tag of their target language: as in `base` or, if that is None, if the user asks."""
     if base is not None:
         return bool(base.tags)
     return request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)

@@ -15,7 +15,7 @@ from seq2see.training import events
 
 
 class ReadingKeywords(TypedDict, total=False):
-    """Options for reading files of pairs, where their names and first lines do not say how; `train` explains them."""
+    """Options for reading files of pairs, and `tag`, which puts the target language before sources; see `train`."""
 
     format: str | None
     source_column: str | int | None

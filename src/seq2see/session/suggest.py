@@ -292,8 +292,8 @@ def _words_for_each(kinds: tuple[str, str]) -> int:
 def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
     """Return a vocabulary size: one subword per `words_for_each` words, rounded up to 1,000, 2,000, 4,000, ... 32,000.
 
-    It is larger if it has no room for the 256 bytes and two subwords for each distinct character, of which at most
-    2,000 count unless the kind is "characters"; or, for the kind "symbols", for every distinct word.
+    It is larger if needed: the kind "symbols" has room for every distinct word, other kinds for the 256 bytes and two
+    subwords for each distinct character. At most 2,000 characters count, unless the kind is "characters".
     """
     size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
     letters = len(side.alphabet) if kind == "characters" else min(len(side.alphabet), 2000)

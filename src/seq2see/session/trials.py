@@ -61,8 +61,8 @@ UNRELATED = {
     *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
     *("validate_every", "patience", "metric"),
 }
-"""Training settings that the user may set without disabling the trials. A time limit is not one of them: every
-candidate would train for as long.
+"""Training settings that the user may set without disabling the trials. A time limit is not one of them: with it,
+every candidate would train for that long.
 """
 
 

@@ -32,7 +32,7 @@ class Pairs:
     end.
 
     Args:
-        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or a tuple of paths, which may be missing.
+        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or a tuple of paths, which need not exist yet.
         references: Read further references: columns after the second or, if there is a header, columns with names such
             as `reference2`. Without it, more than two columns without a header are an error.
         bound: Whether the file must have the named columns. If not, they may be those of another file, and a file

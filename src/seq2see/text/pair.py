@@ -30,7 +30,7 @@ NOTHING: Final = Sides()
 
 
 GivenPairs = str | Path | Iterable[Pair | Sequence[str]]
-"""A file, a corpus by name, or pairs: `Pair`, or `(source, target)`, followed by any further references."""
+"""A file, a corpus by name, or pairs: each a `Pair`, or a sequence of source, target and any further references."""
 
 
 def pair_of(given: Pair | Sequence[str], number: int) -> Pair:

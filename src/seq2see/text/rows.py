@@ -279,7 +279,7 @@ def without_gz(path: Path) -> Path:
 
 
 def split_names(pairs: str) -> tuple[Path, ...]:
-    """Return the paths in an argument, separated by commas; a file that has the comma in its name is one path."""
+    """Return the paths in an argument, separated by commas; an existing file with a comma in its name is one path."""
     if "," not in pairs or is_file(Path(pairs)):
         return (Path(pairs),)
     return tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
@@ -293,7 +293,8 @@ def name_of_files(paths: Sequence[Path]) -> str:
 def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tuple[Path, ...], str]:
     """Return the paths of one file or of two parallel ones, and the format; unless `pairs` is a tuple, they must exist.
 
-    The suffix of the file decides the format; if it does not say, `format`; if that is None, the first lines.
+    Two files have the format "text". For one file, its suffix decides; if that is not the suffix of a format, `format`
+    decides; if that is None, the first lines do.
     """
     if format is not None and format not in FORMATS:
         raise DataError(f"unknown format '{format}'. {nearest(format, FORMATS)}")

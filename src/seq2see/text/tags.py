@@ -61,7 +61,10 @@ def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
         )
     if pair.language not in languages:
         known = nearest(pair.language, languages)
-        raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
+        raise DataError(
+            f"{pair.where}: the target language is '{pair.language}', which is not a target language of the model. "
+            f"{known}"
+        )
     return pair._replace(source=with_tag(language_tag(pair.language), pair.source))
 
 
@@ -101,8 +104,8 @@ class TagWords(NamedTuple):
     def split(self, text: str) -> tuple[list[str], str, list[str]]:
         """Split a text into the tags at its beginning, the text itself, and the tags at its end.
 
-        A word is a tag if more than half of its parts are known. Tags are returned as lists of their parts
-        (`tag_parts`): `<N;SG> lemma` -> `['<N', ';SG', '> '], 'lemma', []`.
+        At most `MOST_TAGS` words at each end are split off; a word is a tag if more than half of its parts are known.
+        Tags are returned as lists of their parts (`tag_parts`): `<N;SG> lemma` -> `['<N', ';SG', '> '], 'lemma', []`.
         """
         start, end = 0, len(text)
         front: list[str] = []

@@ -46,8 +46,8 @@ ROUNDS: Final = (3, 4)
 FROM_NOWHERE: Final = 0.1
 """Probability that a token is aligned with no token of the other side (the null word)."""
 FURTHEST: Final = 8
-"""Maximum distance between the source tokens of neighbouring target tokens (jump) that has a probability of its own;
-longer jumps have the probability of this one.
+"""Maximum jump that has a probability of its own; longer jumps have the probability of this one. A jump is the distance
+between the source tokens with which two neighbouring target tokens are linked, or the reverse.
 """
 UNSEEN: Final = 1e-7
 """Probability of a token given a token of the other side with which it never occurred in the pairs that the aligner
@@ -246,7 +246,7 @@ def prepare(
     `LEAST_LINKED` of the target tokens of the validation set, write none, and return settings without this loss.
 
     Args:
-        yours: Names of the settings that the user has set; with `training.alignment_weight`, the loss is kept anyway.
+        yours: Names of the settings that the user has set; if `training.alignment_weight` is one, the loss is kept.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
     if architecture != "transformer":

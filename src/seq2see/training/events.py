@@ -14,7 +14,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Trained:
-    """A row of the log: mean losses and throughput since the last `Trained`, and the latest update.
+    """A row of the log: mean losses and throughput since the last `Trained`, and facts about the latest update.
 
     `gradient_norm` (before clipping) and the learning rate `rate` are those of update `step`; `epoch` counts from 0.
     """

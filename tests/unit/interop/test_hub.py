@@ -201,7 +201,7 @@ def test_what_the_hub_refuses_is_said_in_one_line(opus: StandIn, tmp_path: Path)
     with pytest.raises(PassingError, match="set TMPDIR"):
         import_model("owner/model", tmp_path / "run", endpoint=opus.address)
     opus.files |= {f"{number}.json": b"{}" for number in range(100)}
-    with pytest.raises(RunError, match="more than the 100"):
+    with pytest.raises(RunError, match="at most 100 are allowed"):
         import_model("owner/model", tmp_path / "run", endpoint=opus.address)
     opus.files = {"model.safetensors": b"", "../config.json": b"{}", "a/config.json": b"{}"}
     with pytest.raises(RunError, match=r"no config\.json"):

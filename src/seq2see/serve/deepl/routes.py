@@ -300,7 +300,7 @@ async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = 
     Raise a refusal if a field is invalid, or if one of `UNSUPPORTED` is set.
 
     Args:
-        lists: names of the fields that a form may repeat, with all their values.
+        lists: names of the fields that a form may repeat; all their values are returned.
     """
     fields = await libretranslate.read_fields(request, lists)
     if isinstance(fields, dict):
