@@ -356,7 +356,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = read_json(path)
     except (ValueError, IsADirectoryError, FileNotFoundError):
-        raise RunError(f"{path}: not JSON; the run folder is damaged. Copy the run again") from None
+        raise RunError(f"{path}: not a JSON file; the run folder is damaged. Copy the run again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise RunError(f"{folder}: not a run folder of seq2see (manifest.json does not have the format '{FORMAT}')")
     version = manifest.get("version")

@@ -103,8 +103,8 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     ("manifest", "words"),
     [
         (None, "half written (it has no manifest.json)"),
-        ("", "not JSON; the run folder is damaged"),
-        ('{"format": "seq2see run", "ver', "not JSON; the run folder is damaged"),
+        ("", "not a JSON file; the run folder is damaged"),
+        ('{"format": "seq2see run", "ver', "not a JSON file; the run folder is damaged"),
         ("[]", "not a run folder"),
         ('"seq2see run"', "not a run folder"),
         ('{"model_type": "marian"}', "not a run folder"),

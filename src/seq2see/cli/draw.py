@@ -230,7 +230,9 @@ def draw_pruning(
     points: Annotated[
         int,
         typer.Option(
-            min=1, max=1000, help="Maximum number of points of a curve; for each, half of the pairs are translated."
+            min=1,
+            max=1000,
+            help="Maximum number of points of a curve after its first; for each, half of the pairs are translated.",
         ),
     ] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random orders.")] = 1,

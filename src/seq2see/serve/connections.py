@@ -229,7 +229,9 @@ class Connections:
             self._ask_for_turns(loop)
 
     def _give_turn(self, network: str) -> bool:
-        """Read requests of a client until the app gets one or `TURN_SECONDS` are over; return whether it got one."""
+        """Read requests of a client until the app gets one, nothing is left to read, or `TURN_SECONDS` are over; return
+        whether it got one.
+        """
         line = self._lines[network]
         ends = time.monotonic() + TURN_SECONDS
         went_to_app = False

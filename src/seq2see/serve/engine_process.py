@@ -246,7 +246,9 @@ class Worker:
                     search.drop(lambda name: name[0] in self._gone)
                     plans = {number: plan for number, plan in plans.items() if number not in self._gone}
         except Exception as problem:  # all of them are searched without slots
-            report(problem, "continuous batching: translating in separate batches from now on, which is slower")
+            report(
+                problem, f"continuous batching: {run.folder.name} translates in separate batches from now on, slower"
+            )
             self._without_slots.add(run)
             search.forget()
             for number, (asked, _) in plans.items():

@@ -219,7 +219,9 @@ class Lane:
         self._join()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
-        """Return whether the waiting lines of a job above `SMALL` are expected to take longer than `seconds`."""
+        """Return whether the waiting lines of a job cost more than `SMALL` typical texts, and are expected to take longer
+        than `seconds`.
+        """
         rate = self.rate
         return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
 
@@ -406,7 +408,9 @@ class Lane:
         return True
 
     def _note(self, requests: int, cost: int, seconds: float) -> None:
-        """Update the speed after a batch, and refuse begun jobs above `SMALL` that can no longer be done in time."""
+        """Update the estimated speed after a batch. Then refuse partly processed jobs whose remaining lines would miss
+        the deadline, unless those cost at most as much as `SMALL` typical texts.
+        """
         self._learn(cost, seconds)
         self._heard("batch", self.name, requests, cost, seconds)
         for job in self.queue:

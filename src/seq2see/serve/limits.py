@@ -88,7 +88,7 @@ class Keys:
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a file with a BOM
         except UnicodeDecodeError:
-            raise SettingError(f"{path}: not UTF-8. Write one key per line") from None
+            raise SettingError(f"{path}: not UTF-8. Save it as UTF-8, with one key per line") from None
         keys = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
         if not keys:
             raise SettingError(f"{path}: contains no key. Write one key per line, or leave --api-keys out")

@@ -234,7 +234,7 @@ class Service:
 
     def check_texts(self, texts: Sequence[str]) -> None:
         if not texts:
-            raise RefusedError(400, "text: nothing to translate")
+            raise RefusedError(400, "the list of texts is empty: send at least one text")
         if len(texts) > self.limits.texts:
             raise RefusedError(413, f"{len(texts):,} texts: at most {self.limits.texts:,} in a request")
         characters = sum(map(len, texts))

@@ -218,7 +218,7 @@ REPLACED_RATE = 2
 # Tokenizers
 
 SAME_LANGUAGE = 0.05
-"""Minimum overlap of the character-bigram frequencies of both sides (`in_common`, from 0 to 1) for one shared
+"""Overlap of the character-bigram frequencies of both sides (`in_common`, from 0 to 1) above which they share one
 vocabulary of subwords. The overlap of English is 0.49 with German, 0.55 with French, 0.10 with Korean texts of
 software, which contain English names, and 0.00 with Japanese.
 """

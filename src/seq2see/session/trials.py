@@ -166,7 +166,9 @@ def prepare(
 
 @dataclass(frozen=True)
 class Standing:
-    """The losses, the score and the cost of a candidate after `step` steps."""
+    """Results of a candidate after `step` steps: its loss on each validation pair, its best score, and its training
+    cost (tokens times parameters).
+    """
 
     name: str
     step: int

@@ -31,7 +31,8 @@ def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
     """Return the Unicode normal form of a text in linear time.
 
     `unicodedata.normalize` alone sorts consecutive combining marks in time that is quadratic in their number, so a text
-    with more than `MOST_MARKS` of them is divided there and normalised in parts.
+    with more than `MOST_MARKS` of them is divided there and normalised in parts, so its result may differ from the
+    normal form.
     """
     if len(text) <= MOST_MARKS or text.isascii():
         return unicodedata.normalize(form, text)

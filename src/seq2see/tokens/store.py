@@ -391,7 +391,7 @@ def for_validation(
 ) -> list[Pair]:
     """Return the validation pairs with at most `limit` tokens on each side, and report how many are longer.
 
-    If all are longer, all are returned.
+    If all are longer, all are returned without a report.
 
     Args:
         name: Name of the validation set in messages.
@@ -406,7 +406,8 @@ def for_validation(
         raise DataError(
             f"{lost}, and too few are left to select a model. {remedy}; or give shorter validation pairs with --valid"
         )
-    say(f"warning: {lost} and are left out. {remedy}")
+    if kept:
+        say(f"warning: {lost} and are left out. {remedy}")
     return kept or pairs
 
 

@@ -264,7 +264,7 @@ def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
         if type(progress.device) is not str:
             raise ValueError(f"invalid device: {str(progress.device)[:40]!r}")
         if progress.step != step_of(path):
-            raise ValueError(f"it belongs to step {progress.step}")
+            raise ValueError(f"it is of step {progress.step}, its folder of step {step_of(path)}")
         return progress, {str(name): int(size) for name, size in sizes.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
         why = getattr(problem, "strerror", None) or problem

@@ -308,7 +308,7 @@ def test_where_slots_fail_jobs_are_searched_without_them(trained, heard, few_slo
     for number in (1, 3):
         worker_.do(Key("translate", "run", 1), [(number, asked("cab")), (number + 1, asked("bad"))])
     assert [message[:2] for message in heard] == [("done", number) for number in (1, 2, 3, 4)]
-    assert capsys.readouterr().err.count("translating in separate batches from now on") == 1
+    assert capsys.readouterr().err.count("in separate batches from now on") == 1
 
 
 def test_messages_with_the_same_key_join_in_their_order():

@@ -189,7 +189,7 @@ def test_each_kind_of_request_has_its_engine(trained, kind, asked, lane, slices)
 @pytest.mark.parametrize(
     ("kind", "asked", "more", "status", "word"),
     [
-        ("translate", Asked([]), {}, 400, "nothing to translate"),
+        ("translate", Asked([]), {}, 400, "the list of texts is empty"),
         ("translate", Asked(["a"] * 5), {}, 413, "5 texts"),
         ("translate", Asked(["a" * 200]), {}, 413, "characters"),
         ("translate", Asked(["a"], prefix="a" * 200), {}, 413, "characters"),

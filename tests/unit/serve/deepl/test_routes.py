@@ -101,7 +101,7 @@ def test_tags_may_end_a_sentence_or_not(client, service, option, sentences):
         ({"text": ["a"], "target_lang": "DE", "ignore_tags": [""] * 1001}, "ignore_tags"),
         ({"text": ["a"], "target_lang": "DE", "colour": "red"}, "colour: Extra inputs are not permitted"),
         ({"text": ["a"], "target_lang": "FR"}, "no model translates from 'auto' to 'fr'"),
-        ({"text": [], "target_lang": "DE"}, "text: nothing to translate"),
+        ({"text": [], "target_lang": "DE"}, "the list of texts is empty"),
         ({"text": [1], "target_lang": "DE"}, "text"),
         ([], "the body: expected an object"),
     ],
