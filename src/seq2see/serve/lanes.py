@@ -219,8 +219,8 @@ class Lane:
         self._join()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
-        """Return whether the waiting lines of a job cost more than `SMALL` typical texts, and are expected to take longer
-        than `seconds`.
+        """Return whether the waiting lines of a job cost more than `SMALL` typical texts, and are expected to take
+        longer than `seconds`.
         """
         rate = self.rate
         return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)

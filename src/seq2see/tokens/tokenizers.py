@@ -356,7 +356,7 @@ class Tagged(BaseTokenizer):
         return len(self.inner) + len(self._marks)
 
     def sections(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yield the parts of a normalised text in order, and whether each is a tag, or part of one, with its own token."""
+        """Yield the parts of a normalised text in order, and whether each is a tag, or part of one, that is a token."""
         front, between, back = self.words.split(text)
         yield from ((part, part in self._ids) for part in front)
         yield between, False
