@@ -128,7 +128,8 @@ def run_seq2see(cli: Callable[..., Any], command: str) -> None:
         out = Path(given[0] if given else f"runs/{Path(arguments[1].split(',')[0]).stem}")
         shutil.rmtree(out, ignore_errors=True)
         small = SHORT if "--from" in arguments else SMALL_PRESET if "--preset" in arguments else QUICK
-        arguments[1:1] = small  # before the settings of the page, which decide
+        heads = ["--set", "model.heads=4"] if arguments[1] == "pronouns" else []  # a page draws the fourth
+        arguments[1:1] = [*small, *heads]  # before the settings of the page, which decide
     ended = cli(*arguments, stdin=stdin)
     assert ended.code == 0, f"{command}\n{ended.err}"
 

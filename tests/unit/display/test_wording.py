@@ -146,6 +146,10 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
         ("for 800 pairs of 7 characters + 6 symbols", "문장 쌍 800개(평균 7자 + 기호 6개)에 적합"),
         ("at most 21 s for 60 steps on this CPU, at 900 tokens/s", "이 CPU에서 60스텝에 최대 21 s(초당 900토큰)"),
         ("model.d_model = 'x': expected a whole number", "model.d_model = 'x': 정수여야 합니다"),
+        (
+            "all 20, such as attention: exponent of seconds in n: 2 ± 0.1, expected 1.8 to 2.2",
+            "20가지 모두 성립. 예: attention: n에 대한 초의 지수: 2 ± 0.1, 기대: 1.8~2.2",
+        ),
     ],
 )
 def test_texts_that_are_composed_are_translated_as_a_whole(english, expected, korean):
