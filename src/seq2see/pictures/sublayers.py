@@ -81,11 +81,12 @@ def merge(of: Sublayer, title: str, path: Path) -> str | None:
     (rows,) = picture.texts
     width, height = 7.6, min(max(0.17 * L, 0.9), 3.2)
     square, gap = 2.5, 0.14
-    picture.resize(width, 2 * height + square + 1.0)
+    lower = max(square, height)  # height of the last row: W_O and the product
+    picture.resize(width, 2 * height + lower + 1.0)
     style: dict[str, Any] = {**picture.style, "fontsize": min(max(height / L * 72 * 0.7, 4.5), 8), "color": INK}
     each = (width - gap * (H - 1)) / H
     largest = float(np.abs(of.heads).max()) or 1.0
-    top = height + square + 1.0
+    top = height + lower + 1.0
     for head in range(H):
         axes = picture.panel(head * (each + gap), top, each, height)
         drawing.heat_map(axes, of.heads[head], BELOW_TO_ABOVE, -largest, largest)
@@ -93,19 +94,19 @@ def merge(of: Sublayer, title: str, path: Path) -> str | None:
         if not head:
             axes.set_yticks(range(L), rows, **style)
     first = picture.figure.axes[0]
-    merged = picture.panel(0, square + 0.5, width, height)
+    merged = picture.panel(0, lower + 0.5, width, height)
     drawing.heat_map(merged, np.concatenate(list(of.heads), 1), BELOW_TO_ABOVE, -largest, largest)
     merged.set_title(f"side by side: {L} × {H * V}", loc="left", fontsize=9, color=INK)
     merged.set_yticks(range(L), rows, **style)
     for head in range(1, H):
         merged.axvline(head * V - 0.5, color="white", linewidth=1.2)
-    matrix = picture.panel(0, 0, square, square)
+    matrix = picture.panel(0, (lower - square) / 2, square, square)
     most = float(np.abs(of.w_o).max()) or 1.0
     drawing.heat_map(matrix, of.w_o, BELOW_TO_ABOVE, -most, most)
     matrix.set_title(f"times W_O: {H * V} × {D}", loc="left", fontsize=9, color=INK)
     for head in range(1, H):
         matrix.axhline(head * V - 0.5, color="white", linewidth=1.2)
-    result = picture.panel(square + 1.0, (square - height) / 2 if height < square else 0, width - square - 1.0, height)
+    result = picture.panel(square + 1.0, (lower - height) / 2, width - square - 1.0, height)
     most = float(np.abs(of.output).max()) or 1.0
     drawing.heat_map(result, of.output, BELOW_TO_ABOVE, -most, most)
     result.set_title(f"= output of the sub-layer: {L} × {D}", loc="left", fontsize=9, color=INK)

@@ -1,11 +1,13 @@
 """Pictures of one attention sub-layer, and of one word in two contexts."""
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 import seq2see
 from seq2see.pictures import sublayers
+from seq2see.pictures.drawing import Picture
 
 
 def text_of(path: Path) -> str:
@@ -30,6 +32,23 @@ def test_heads_are_merged_by_w_o(trained, tmp_path, place):
     text = text_of(tmp_path / "merge.svg")
     assert f"side by side: {length} × {heads * width}" in text
     assert f"times W_O: {heads * width} × {seen.output.shape[1]}" in text
+
+
+@pytest.mark.parametrize("length", [2, 10, 18, 40])
+def test_no_part_of_the_merged_heads_covers_another(trained, tmp_path, monkeypatch, length):
+    panels = []
+    finish = Picture.finish
+
+    def keep_panels(picture: Picture, *args, **more):
+        panels.extend(picture.figure.axes)
+        return finish(picture, *args, **more)
+
+    monkeypatch.setattr(Picture, "finish", keep_panels)
+    seen = seq2see.load(trained).sublayer(("abcde" * 8)[:length], "encoder")
+    sublayers.merge(seen, "long", tmp_path / "merge.svg")
+    boxes = [each.get_position() for each in panels]
+    assert len(boxes) > 4
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 def test_the_residual_sum_and_the_norm(trained, tmp_path):
