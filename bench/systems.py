@@ -10,7 +10,7 @@ of them side by side. It scores the test set once with the finished model and be
 `--out`. It skips what `--out` already has, and ends after `--minutes`; what has not ended then is left for the next
 time: repeat the same command until it says that nothing is left. All systems have the steps, the batch and the
 regularisation that the corpus suggests for a Transformer, and a width that gives them as many parameters; `--set`
-changes all of them alike.
+changes all of them alike. With `--time-only`, it measures the CPU time of an update instead, in a minute or two.
 
 `files` writes a built-in corpus as train.tsv, valid.tsv and test.tsv, for a machine without the package that makes it.
 On a GPU, runs side by side are several times faster with NVIDIA's MPS (`nvidia-cuda-mps-control -d`).
@@ -25,9 +25,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from statistics import mean, median, stdev
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seq2see.run import Run
 
 ROOT = Path(__file__).parent.parent
 SYSTEMS = {
@@ -40,30 +44,57 @@ SYSTEMS = {
     "convolutional": "convolutional (2017)",
 }
 """Values of `model.architecture`, with their names in the table."""
+TIMED = 10
+"""Number of updates of a training with `--time-only`."""
 Row = dict[str, Any]
 
 
 # One training, in a process of its own
 
 
-def train_and_score(job: Row) -> Row:
-    """Train one system with one seed, and score it on the test set."""
+def train(job: Row, folder: Path, training: dict[str, Any]) -> "Run":
+    """Train one system with one seed; `training` are settings of the budget."""
     import seq2see
     from seq2see.cli.options import parse_assignments
 
-    training = {"seed": job["seed"]}
-    if job["steps"]:
-        training |= {"max_steps": job["steps"], "validate_every": max(1, job["steps"] // 4), "patience": 0}
-        training |= {"warmup_steps": max(1, job["steps"] // 8)}
-    overlay: dict[str, dict[str, Any]] = {"training": training}
+    overlay: dict[str, dict[str, Any]] = {"training": {"seed": job["seed"], **training}}
     for section, values in parse_assignments(job["settings"]).items():
         overlay.setdefault(section, {}).update(values)
     preset = None if job["system"] == "transformer" else job["system"]
+    return seq2see.train(job["train"], folder, valid=job["valid"], preset=preset, settings=overlay, tune=0)
+
+
+def time_updates(job: Row) -> Row:
+    """Measure the CPU time of an update: the median time from one step of the optimizer to the next."""
+    from seq2see.training.optimizer import Adam
+
+    times, step = list[float](), Adam.step
+
+    def timed_step(optimizer: Adam, *arguments: Any) -> None:
+        step(optimizer, *arguments)
+        times.append(time.process_time())
+
+    Adam.step = timed_step  # type: ignore[method-assign]
+    budget = {"max_steps": TIMED, "validate_every": TIMED, "patience": 0, "warmup_steps": 1, "metric": "loss"}
+    with tempfile.TemporaryDirectory() as place:
+        run = train(job, Path(place) / "run", budget)
+    return {
+        "update_seconds": round(median(after - before for before, after in pairwise(times)), 3),
+        "parameters": run.manifest["parameters"],
+        "batch_tokens": run.settings.training.batch_tokens,
+        "device": run.manifest["device"],
+    }
+
+
+def train_and_score(job: Row) -> Row:
+    """Train one system with one seed, and score it on the test set."""
+    training = {}
+    if job["steps"]:
+        training |= {"max_steps": job["steps"], "validate_every": max(1, job["steps"] // 4), "patience": 0}
+        training |= {"warmup_steps": max(1, job["steps"] // 8)}
     with tempfile.TemporaryDirectory() as place:
         before = time.process_time()
-        run = seq2see.train(
-            job["train"], Path(place) / "run", valid=job["valid"], preset=preset, settings=overlay, tune=0
-        )
+        run = train(job, Path(place) / "run", training)
         began, used = time.perf_counter(), time.process_time() - before
         found = run.evaluate(job["test"], tokenize=job["tokenize"], engine=run.engine("torch", precision="float32"))
         evaluated = time.perf_counter() - began
@@ -148,13 +179,16 @@ def described(row: Row) -> str:
     name = f"{row['corpus']}, {row['system']}, seed {row['seed']}"
     if "error" in row:
         return f"{name}: {row['error']}"
+    if "update_seconds" in row:
+        return f"{name}: {row['update_seconds']:.2f} CPU seconds per update, {row['parameters']:,} parameters"
     score = row["scores"][row["metric"]]
     return f"{name}: {row['metric']} {score:.2f}, {row['parameters']:,} parameters, {row['training_seconds']:.0f} s"
 
 
 def run(options: argparse.Namespace) -> None:
     """Run what `--out` does not have yet."""
-    budget = f"{options.steps or 'suggested'} steps {' '.join(options.set)}".strip()
+    length = "timed" if options.time_only else f"{options.steps or 'suggested'} steps"
+    budget = f"{length} {' '.join(options.set)}".strip()
     asked = {"corpus": options.corpus, "budget": budget, "machine": options.machine, "steps": options.steps}
     asked |= {"train": options.train, "valid": options.valid, "test": options.test}
     asked |= {"tokenize": options.tokenize, "settings": options.set}
@@ -217,9 +251,30 @@ def write_page(results: Sequence[Path], path: Path) -> None:
     page = path.read_text(encoding="utf-8") if path.exists() else ""
     sections = (f"## {each.rstrip()}\n" for each in page.split("\n## ")[1:])
     present = [each for each in sections if not each.startswith("## Published")]
-    measured = [_table(*each) for each in groups.items()]
+    timed = {group: rows for group, rows in groups.items() if "update_seconds" in rows[0]}
+    measured = [_table(group, rows) for group, rows in groups.items() if group not in timed]
+    measured += [_times(timed)] if timed else []
     tables = {tuple(each.splitlines()[:3]): each for each in (*present, *measured)}  # by heading and budget
     path.write_text(PAGE.format(tables="\n".join(tables.values())), encoding="utf-8")
+
+
+def _times(groups: dict[tuple[str, ...], list[Row]]) -> str:
+    """Return the table of the CPU time of an update, with a column for each corpus."""
+    machine = next(iter(groups))[2]
+    tokens = [f"{corpus} ({rows[0]['batch_tokens']:,} tokens)" for (corpus, _, _), rows in groups.items()]
+    lines = [
+        f"## CPU time of one update, {machine}",
+        "",
+        "CPU seconds of forward pass, backward pass and update (median of nine), for models as large as those above.",
+        "",
+        f"| system | {' | '.join(tokens)} |",
+        "|---" * (len(tokens) + 1) + "|",
+    ]
+    for system, name in SYSTEMS.items():
+        own = [[row["update_seconds"] for row in rows if row["system"] == system] for rows in groups.values()]
+        if any(own):
+            lines.append(f"| {name} | {' | '.join(f'{mean(each):.2f}' if each else '' for each in own)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _table(group: tuple[str, ...], rows: list[Row]) -> str:
@@ -257,7 +312,9 @@ def _table(group: tuple[str, ...], rows: list[Row]) -> str:
 def main() -> None:
     if sys.argv[1:2] == ["one"]:
         answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
-        print(json.dumps(train_and_score(json.loads(sys.argv[2])), ensure_ascii=False), file=answers)
+        job = json.loads(sys.argv[2])
+        found = time_updates(job) if job["budget"].startswith("timed") else train_and_score(job)
+        print(json.dumps(found, ensure_ascii=False), file=answers)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True, dest="verb")
@@ -265,7 +322,8 @@ def main() -> None:
     running.add_argument("corpus", help="name in the table")
     running.add_argument("--train", required=True, help="pairs, as seq2see train takes them")
     running.add_argument("--valid", default=None)
-    running.add_argument("--test", required=True)
+    running.add_argument("--test", default=None, help="not needed with --time-only")
+    running.add_argument("--time-only", action="store_true", help="only measure the CPU time of an update")
     running.add_argument("--tokenize", default="auto", help="tokenizer of BLEU")
     running.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     running.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
@@ -283,6 +341,8 @@ def main() -> None:
     page.add_argument("--write", type=Path, default=ROOT / "docs" / "systems.md")
     options = parser.parse_args()
     if options.verb == "run":
+        if not (options.test or options.time_only):
+            parser.error("run needs --test")
         run(options)
     elif options.verb == "files":
         write_files(options.name, options.folder)
