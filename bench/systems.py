@@ -191,7 +191,7 @@ def run(options: argparse.Namespace) -> None:
     budget = f"{length} {' '.join(options.set)}".strip()
     asked = {"corpus": options.corpus, "budget": budget, "machine": options.machine, "steps": options.steps}
     asked |= {"train": options.train, "valid": options.valid, "test": options.test}
-    asked |= {"tokenize": options.tokenize, "settings": options.set}
+    asked |= {"tokenize": options.tokenize, "settings": options.set, "time_only": options.time_only}
     jobs = [asked | {"system": system, "seed": seed} for seed in options.seeds for system in options.systems]
     done = {key(row) for row in read_rows([options.out])}
     jobs = [job for job in jobs if key(job) not in done]
@@ -251,29 +251,26 @@ def write_page(results: Sequence[Path], path: Path) -> None:
     page = path.read_text(encoding="utf-8") if path.exists() else ""
     sections = (f"## {each.rstrip()}\n" for each in page.split("\n## ")[1:])
     present = [each for each in sections if not each.startswith("## Published")]
-    timed = {group: rows for group, rows in groups.items() if "update_seconds" in rows[0]}
-    measured = [_table(group, rows) for group, rows in groups.items() if group not in timed]
-    measured += [_times(timed)] if timed else []
+    measured = [(_times if "update_seconds" in rows[0] else _table)(group, rows) for group, rows in groups.items()]
     tables = {tuple(each.splitlines()[:3]): each for each in (*present, *measured)}  # by heading and budget
     path.write_text(PAGE.format(tables="\n".join(tables.values())), encoding="utf-8")
 
 
-def _times(groups: dict[tuple[str, ...], list[Row]]) -> str:
-    """Return the table of the CPU time of an update, with a column for each corpus."""
-    machine = next(iter(groups))[2]
-    tokens = [f"{corpus} ({rows[0]['batch_tokens']:,} tokens)" for (corpus, _, _), rows in groups.items()]
+def _times(group: tuple[str, ...], rows: list[Row]) -> str:
+    """Return the table of the CPU time of an update for one corpus, with its heading."""
+    corpus, _, machine = group
     lines = [
-        f"## CPU time of one update, {machine}",
+        f"## CPU time of one update, {corpus}, {machine}",
         "",
-        "CPU seconds of forward pass, backward pass and update (median of nine), for models as large as those above.",
+        f"CPU seconds of forward pass, backward pass and update (median of {TIMED - 1}), "
+        f"{rows[0]['batch_tokens']:,} tokens.",
         "",
-        f"| system | {' | '.join(tokens)} |",
-        "|---" * (len(tokens) + 1) + "|",
+        "| system | parameters | CPU seconds |",
+        "|---|---|---|",
     ]
     for system, name in SYSTEMS.items():
-        own = [[row["update_seconds"] for row in rows if row["system"] == system] for rows in groups.values()]
-        if any(own):
-            lines.append(f"| {name} | {' | '.join(f'{mean(each):.2f}' if each else '' for each in own)} |")
+        if own := [row for row in rows if row["system"] == system]:
+            lines.append(f"| {name} | {own[0]['parameters']:,} | {mean(row['update_seconds'] for row in own):.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -313,7 +310,7 @@ def main() -> None:
     if sys.argv[1:2] == ["one"]:
         answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
         job = json.loads(sys.argv[2])
-        found = time_updates(job) if job["budget"].startswith("timed") else train_and_score(job)
+        found = time_updates(job) if job["time_only"] else train_and_score(job)
         print(json.dumps(found, ensure_ascii=False), file=answers)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

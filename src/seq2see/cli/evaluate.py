@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _RUNS = "Run folder, or several runs of one system that differ only in their seed."
 _AGAINST = (
-    "Compare with this run; may be repeated for other seeds. A verdict (better, worse) needs at least 4 runs on each "
-    "side."
+    "Compare with this run; may be repeated for other seeds. A verdict (better, worse) needs enough runs, such as 4 on "
+    "each side."
 )
 _REFERENCES = "File of further references, one line per pair; may be repeated."
 
