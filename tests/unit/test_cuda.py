@@ -12,6 +12,7 @@ import seq2see
 from seq2see.config import Model, Training
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.kernels import loading
+from seq2see.model import layers
 from seq2see.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from seq2see.model.build import build
 from seq2see.training import checkpoint, events, loss
@@ -142,14 +143,16 @@ def losses(folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool, **sett
     if not recorded:
         monkeypatch.setattr(RecordedPasses, "can", staticmethod(lambda *_: False))
     found: list[Trained] = []
-    own = {key: settings.pop(key) for key in ("agreement", "micro_batch_tokens") if key in settings}
+    own = {key: settings.pop(key) for key in ("agreement", "micro_batch_tokens", "precision") if key in settings}
     seq2see.train(
         long_pairs(folder),
         folder / f"run-{recorded}-{len(own)}",
         settings={
             "data": {"source_tokenizer": "characters", "target_tokenizer": "characters"},
             "model": {**SETTINGS["model"], "norm": "post", "positions": "sinusoid", "dropout": 0.0, **settings},
-            "training": {**SETTINGS["training"], "batch_tokens": 2000, "precision": "float32", "log_every": 1, **own},
+            "training": SETTINGS["training"]
+            | {"batch_tokens": 2000, "precision": "float32", "log_every": 1, "alignment_weight": 0.1}
+            | own,
         },
         watch=lambda event: found.append(event) if isinstance(event, Trained) else None,
     )
@@ -163,13 +166,52 @@ def losses(folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool, **sett
         {"positions": "rotary", "norm": "pre"},
         {"positions": "learned", "d_model": 48},
         {"micro_batch_tokens": 700},
+        {"micro_batch_tokens": 700, "precision": "bfloat16", "positions": "rotary", "norm": "pre", "tie": "none"},
+        {"precision": "bfloat16"},
     ],
 )
 def test_recorded_passes_learn_what_plain_ones_learn(tmp_path, monkeypatch, settings) -> None:
     recorded = losses(tmp_path, monkeypatch, True, **settings)
     plain = losses(tmp_path, monkeypatch, False, **settings)
     assert len(plain) == 40
-    assert [event.loss for event in recorded] == pytest.approx([event.loss for event in plain], rel=2e-3)
+    exact = 1e-2 if "precision" in settings else 2e-3
+    assert [event.loss for event in recorded] == pytest.approx([event.loss for event in plain], rel=exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("rows", "width", "columns"), [(1, 16, 8), (37, 24, 130), (5000, 64, 2048)])
+def test_a_linear_layer_has_the_gradients_of_pytorch(rows, width, columns, relu, dtype) -> None:
+    torch.manual_seed(1)
+    shapes = (rows, width), (columns, width), (columns,)
+    given = [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for shape in shapes]
+    found = loading.linear().linear(*given, relu)
+    expected = torch.nn.functional.linear(*(each.double() for each in given))
+    expected = expected.relu() if relu else expected
+    by = torch.randn_like(expected)
+    exact = 1e-5 if dtype == torch.float32 else 2e-2
+    pairs = [(found, expected)]
+    pairs += zip(torch.autograd.grad(found, given, by.to(dtype)), torch.autograd.grad(expected, given, by), strict=True)
+    for one, other in pairs:
+        assert one.dtype == dtype
+        difference = (one.double() - other.double()).norm() / other.double().norm()
+        assert float(difference.detach()) < exact
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "heads", "width"), [(1, 1, 8), (37, 3, 24), (1000, 4, 64)])
+def test_rotated_columns_are_those_of_the_written_out_rotation(rows, heads, width, dtype) -> None:
+    torch.manual_seed(1)
+    x = torch.randn(rows, 3 * heads * width, device="cuda", dtype=dtype, requires_grad=True)
+    places = torch.randint(90, (rows,), device="cuda")
+    found = layers.rotate_columns(x, places, 90, width, 2 * heads * width)
+    turning, values = x.split((2 * heads * width, heads * width), -1)
+    turned = layers.rotate_rows(turning.unflatten(-1, (-1, width)), places, 90).flatten(1)
+    expected = torch.cat([turned, values], -1)
+    by = torch.randn_like(expected)
+    close = {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 2e-2, "rtol": 2e-2}
+    torch.testing.assert_close(found, expected, **close)
+    torch.testing.assert_close(torch.autograd.grad(found, x, by), torch.autograd.grad(expected, x, by), **close)
 
 
 def test_an_agreement_is_recorded_too(tmp_path, monkeypatch) -> None:

@@ -25,8 +25,15 @@ def packed_attention() -> ModuleType:
 
 
 def rows() -> ModuleType:
-    """Return the module of kernels for whole rows: residual sum with layer norm, and the gradient of the loss."""
+    """Return the module of kernels for whole rows: residual sum with layer norm, rotary positions, gradient of the
+    loss.
+    """
     return importlib.import_module("seq2see.kernels.rows")
+
+
+def linear() -> ModuleType:
+    """Return the module of linear layers with kernels for the gradients of their biases."""
+    return importlib.import_module("seq2see.kernels.linear")
 
 
 def steps() -> ModuleType:

@@ -2,6 +2,8 @@
 
 `norm_of_sum`: dropout, residual sum and layer norm in one pass.
 
+`rotated`: rotary positions, applied to the queries and keys among the columns of each row.
+
 `to_gradients_`: from logits over the vocabulary to the gradient of the loss with respect to them, in place, in two
 passes.
 """
@@ -69,6 +71,41 @@ def to_gradients_(
     return list(found_5C1[: len(scores)]), list(found_5C1[2 : 2 + len(scores)]), found_5C1[4]
 
 
+def rotated(rows_NE: Tensor, places_N: Tensor, turns_LK2: Tensor, columns: int) -> Tensor:
+    """Rotate the first `columns` columns of each row by its position (see `model.layers.rotate`); copy the others.
+
+    Args:
+        turns_LK2: For each position and pair of columns of a head, the complex number to multiply by.
+        columns: Number of columns to rotate, a multiple of the width of a head.
+    """
+    return _Rotated.apply(rows_NE, places_N, torch.view_as_real(turns_LK2), columns)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Rotated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows_NE: Tensor, places_N: Tensor, turns_LK22: Tensor, columns: int) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(places_N, turns_LK22)
+        ctx.columns = columns
+        return _rotate_rows(rows_NE, places_N, turns_LK22, columns, inverse=False)
+
+    @staticmethod
+    def backward(ctx, gradient_NE: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
+        places_N, turns_LK22 = ctx.saved_tensors
+        return _rotate_rows(gradient_NE, places_N, turns_LK22, ctx.columns, inverse=True), None, None, None
+
+
+def _rotate_rows(rows_NE: Tensor, places_N: Tensor, turns_LK22: Tensor, columns: int, inverse: bool) -> Tensor:
+    rows_NE = rows_NE.contiguous()
+    N, E = rows_NE.shape
+    output_NE = torch.empty_like(rows_NE)
+    width = 2 * turns_LK22.shape[1]
+    tile = {"ROWS": 32, "COLUMNS": 128}
+    grid = triton.cdiv(N, tile["ROWS"]), triton.cdiv(E, tile["COLUMNS"])
+    given = rows_NE, output_NE, places_N, turns_LK22, N
+    launch(_rotate, grid, *given, E=E, columns=columns, WIDTH=width, INVERSE=inverse, **tile)
+    return output_NE
+
+
 class _NormOfSum(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -117,7 +154,7 @@ class _NormOfSum(torch.autograd.Function):
         programs = min(triton.cdiv(N, rows), MOST_PROGRAMS)
         parts = None if weight_D is None else torch.empty(2, programs, D, device=gradient_ND.device)
         given = gradient_ND, sum_ND, weight_D, seed, mean_N, scale_N, by_sum_ND, by_added_ND, parts, N, ctx.dropout
-        launch(_sum_and_norm_backward, (programs,), *given, **ctx.fixed)
+        launch(_sum_and_norm_backward, (programs,), *given, **ctx.fixed, num_warps=8)
         by_weight, by_bias = (None, None) if parts is None else parts.sum(1)
         return by_sum_ND, by_added_ND, by_weight, by_bias, None, None, None
 
@@ -140,6 +177,31 @@ def _kept(seed, first_row, dropout, ROWS: tl.constexpr, COLUMNS: tl.constexpr): 
     a, b, c, d = tl.rand4x(tl.load(seed), places, n_rounds=7)
     draws = tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), [ROWS, COLUMNS])
     return tl.where(draws >= dropout, 1.0 / (1.0 - dropout), 0.0)
+
+
+@triton.jit(do_not_specialize=["N"])
+def _rotate(  # type: ignore[no-untyped-def]
+    x, output, places, turns, N, E, columns,
+    WIDTH: tl.constexpr, INVERSE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Multiply pairs of columns (a, b), as a + bi, by cos + i sin; with INVERSE, by cos - i sin."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    here = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (rows < N)[:, None] & (here < E)[None, :]
+    first = x + rows[:, None].to(tl.int64) * E
+    own = tl.load(first + here[None, :], mask=inside, other=0.0).to(tl.float32)
+    turning = inside & (here < columns)[None, :]
+    other = tl.load(first + (here ^ 1)[None, :], mask=turning, other=0.0).to(tl.float32)
+    place = tl.load(places + rows, mask=rows < N, other=0)
+    turn = turns + place[:, None] * WIDTH + ((here % WIDTH) // 2 * 2)[None, :]
+    cosine = tl.load(turn, mask=turning, other=1.0)
+    sine = tl.load(turn + 1, mask=turning, other=0.0)
+    is_first = (here % 2 == 0)[None, :]
+    if INVERSE:
+        is_first = (here % 2 == 1)[None, :]
+    found = own * cosine + tl.where(is_first, -other, other) * sine
+    there = output + rows[:, None].to(tl.int64) * E + here[None, :]
+    tl.store(there, found.to(output.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["N"])
@@ -178,7 +240,8 @@ def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
     columns = tl.arange(0, COLUMNS)
     if NORM:
         slope = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
-        by_slope, by_shift = tl.zeros([COLUMNS], tl.float32), tl.zeros([COLUMNS], tl.float32)
+        # Summed over rows once, at the end: until then warps need not exchange numbers.
+        by_slope, by_shift = tl.zeros([ROWS, COLUMNS], tl.float32), tl.zeros([ROWS, COLUMNS], tl.float32)
     for first_row in range(tl.program_id(0) * ROWS, N, tl.num_programs(0) * ROWS):
         rows = first_row + tl.arange(0, ROWS)
         inside = (rows < N)[:, None] & (columns < D)[None, :]
@@ -189,8 +252,8 @@ def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
             scale = tl.load(scales + rows, mask=rows < N, other=0.0)
             total = tl.load(sums + places, mask=inside, other=0.0).to(tl.float32)
             normed = tl.where(inside, (total - mean[:, None]) * scale[:, None], 0.0)
-            by_slope += tl.sum(found * normed, 0)
-            by_shift += tl.sum(found, 0)
+            by_slope += found * normed
+            by_shift += found
             found *= slope[None, :]
             along, level = tl.sum(found * normed, 1) / D, tl.sum(found, 1) / D
             found = (found - level[:, None] - normed * along[:, None]) * scale[:, None]
@@ -201,8 +264,8 @@ def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
             tl.store(by_added + places, found.to(by_added.dtype.element_ty), mask=inside)
     if NORM:
         here = parts + tl.program_id(0) * D + columns
-        tl.store(here, by_slope, mask=columns < D)
-        tl.store(here + tl.num_programs(0) * D, by_shift, mask=columns < D)
+        tl.store(here, tl.sum(by_slope, 0), mask=columns < D)
+        tl.store(here + tl.num_programs(0) * D, tl.sum(by_shift, 0), mask=columns < D)
 
 
 @triton.jit(do_not_specialize=["C"])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.kernels import loading
-from seq2see.model.layers import rotate, rotate_rows
+from seq2see.model.layers import Linear, linear, rotate, rotate_columns
 from seq2see.model.packing import EVERYWHERE, Packing, Reach
 from seq2see.model.recording import AttentionTensors, RecordingPoint
 from seq2see.model.state import FixedPast, Past
@@ -139,8 +139,8 @@ class Projection(nn.Linear):
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
         if rows is None:
-            return F.linear(x, self.weight, self.bias)
-        return F.linear(x, self.weight[rows], self.bias[rows])
+            return linear(x, self.weight, self.bias)
+        return linear(x, self.weight[rows], self.bias[rows])
 
 
 class MultiHeadAttention(nn.Module):
@@ -160,7 +160,7 @@ class MultiHeadAttention(nn.Module):
         self.widths = (heads * self.d_key, heads * self.d_key, heads * self.d_value)
         self.query_rows, self.memory_rows = slice(self.widths[0]), slice(self.widths[0], None)
         self.w_qkv = Projection(d_model, sum(self.widths))
-        self.w_o = nn.Linear(heads * self.d_value, d_model)
+        self.w_o = Linear(heads * self.d_value, d_model)
         self.inside = RecordingPoint()
         self.reset_parameters()
 
@@ -226,10 +226,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         if memory_MD is None:
             rows, memory = self.w_qkv(query_ND), None
-            if self.rotary:
-                turning, values = rows.split((2 * self.widths[0], self.widths[2]), -1)
-                turned = rotate_rows(turning.unflatten(-1, (-1, self.d_key)), queries.places_N, queries.longest)
-                rows = torch.cat([turned.flatten(1), values], -1)
+            if self.rotary:  # queries and keys are, the values are not
+                turned = 2 * self.widths[0]
+                rows = rotate_columns(rows, queries.places_N, queries.longest, self.d_key, turned)
         else:
             rows, memory = self.w_qkv(query_ND, self.query_rows), self.w_qkv(memory_MD, self.memory_rows)
         offsets = queries.offsets_on_device, keys.offsets_on_device

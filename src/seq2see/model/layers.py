@@ -21,6 +21,22 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F
 """Activation functions by name. ReLU works in place, because nothing else uses its input."""
 
 
+def linear(x: Tensor, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:
+    """Return x W^T + b, or ReLU(x W^T + b). In training on a GPU, the gradient of the bias has a kernel of its own."""
+    if x.is_cuda and x.dim() == 2 and torch.is_grad_enabled() and loading.are_available(x):
+        given = (tensor.to(loading.compute_dtype(x)) for tensor in (x, weight, bias))
+        return loading.linear().linear(*given, relu)  # type: ignore[no-any-return]
+    output = F.linear(x, weight, bias)
+    return F.relu_(output) if relu else output
+
+
+class Linear(nn.Linear):
+    """PyTorch's linear layer, with `linear` as its forward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
 class Dropout(nn.Module):
     """Zero each element with probability `rate` in training, and scale the others to keep the mean (section 5.4).
 
@@ -94,6 +110,12 @@ def rotate_rows(x_NHK: Tensor, places_N: Tensor, longest: int) -> Tensor:
     dtype = torch.promote_types(x_NHK.dtype, torch.float32)
     turns_N1K2 = _turns(1 << longest.bit_length(), x_NHK.shape[-1], x_NHK.device, dtype)[places_N, None]
     return _turned(x_NHK, turns_N1K2)
+
+
+def rotate_columns(rows_NE: Tensor, places_N: Tensor, longest: int, d_key: int, columns: int) -> Tensor:
+    """Rotate the first `columns` columns of packed rows, which are heads of width `d_key`, by a kernel for GPUs."""
+    turns_LK2 = _turns(1 << longest.bit_length(), d_key, rows_NE.device, torch.float32)
+    return loading.rows().rotated(rows_NE, places_N, turns_LK2, columns)  # type: ignore[no-any-return]
 
 
 def _turned(x: Tensor, turns: Tensor) -> Tensor:
@@ -199,14 +221,16 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
-        self.w_1 = nn.Linear(d_model, d_ff)
-        self.w_2 = nn.Linear(d_ff, d_model)
-        self.activation = ACTIVATIONS[activation]
+        self.w_1 = Linear(d_model, d_ff)
+        self.w_2 = Linear(d_ff, d_model)
+        self.activation, self.relu = ACTIVATIONS[activation], activation == "relu"
         for layer in (self.w_1, self.w_2):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.relu and not self.w_1._forward_hooks:
+            return self.w_2(linear(x, self.w_1.weight, self.w_1.bias, relu=True))  # type: ignore[no-any-return]
         return self.w_2(self.activation(self.w_1(x)))  # type: ignore[no-any-return]
 
 
@@ -218,6 +242,8 @@ class LayerNorm(nn.LayerNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.is_cuda and x.dim() == 2 and torch.is_grad_enabled() and loading.are_available(x):
+            return loading.rows().norm_of_sum(x, None, self, 0.0, loading.compute_dtype(x))  # type: ignore[no-any-return]
         if x.is_cuda or not torch.is_grad_enabled():
             return super().forward(x)
         return _NormInOrder.apply(x, self.normalized_shape, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call, no-any-return]

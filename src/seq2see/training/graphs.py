@@ -6,14 +6,15 @@ batch; the remaining rows become sentences of padding, which the loss ignores. I
 CUDA graph.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from seq2see import special
 from seq2see.config import Training
@@ -77,6 +78,7 @@ class RecordedPasses:
         self._met: set[Shape] = set()
         self._compiled: set[tuple[int, int]] = set()
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self._copies = WeightCopies(model) if bfloat16 else None
         device = self._weights[0].device
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight)
@@ -125,17 +127,69 @@ class RecordedPasses:
             torch.cuda.synchronize()
             graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
             try:
-                loss = self._loss(numbers, shape)
-                (loss[0] / self._tokens).backward()  # type: ignore[no-untyped-call]
-                self._sums.copy_(torch.stack([part.detach().double() for part in loss]))
+                self._add_gradients(numbers, shape)
             finally:
                 graph.capture_end()
         torch.cuda.current_stream().wait_stream(self._aside)
         torch.cuda.set_rng_state(dice)
         return numbers, graph
 
+    def _add_gradients(self, numbers: Tensor, shape: Shape) -> None:
+        """Add the gradients of a batch to those of the weights, in few kernels; store the sums of the loss."""
+        copies = self._copies.of if self._copies is not None else {}
+        with contextlib.nullcontext() if self._copies is None else self._copies.used():
+            loss = self._loss(numbers, shape)
+        used = [copies.get(weight, weight) for weight in self._weights]
+        found = torch.autograd.grad(loss[0] / self._tokens, used, allow_unused=True)
+        with torch.no_grad():
+            for dtype in (torch.float32, torch.bfloat16):
+                learned = [pair for pair in zip(self._weights, found, strict=True) if pair[1] is not None]
+                sums = [weight.grad for weight, by in learned if by.dtype == dtype and weight.grad is not None]
+                parts = [by for _, by in learned if by.dtype == dtype]
+                if dtype == torch.bfloat16 and parts:
+                    parts, narrow = [torch.empty_like(each) for each in sums], parts
+                    torch._foreach_copy_(parts, narrow)
+                if parts:
+                    torch._foreach_add_(sums, parts)
+            self._sums.copy_(torch.stack([part.detach().double() for part in loss]))
+
     def _loss(self, numbers: Tensor, shape: Shape) -> tuple[Tensor, ...]:
         return _loss(self._model, numbers, shape, self._settings, self._bfloat16)
+
+
+class WeightCopies:
+    """Copies in bfloat16 of the weights of linear layers, for passes that are captured in CUDA graphs.
+
+    Autocast casts each weight in a kernel of its own, and each gradient back in another, which take as long as the
+    computation itself in small models. Here a few kernels cast all of them. The output layer is not included: its
+    weights may be those of the embeddings.
+    """
+
+    def __init__(self, model: Seq2Seq) -> None:
+        self._places: list[tuple[nn.Module, str, nn.Parameter]] = [
+            (module, name, weight)
+            for module in model.modules()
+            if isinstance(module, nn.Linear) and module is not model.output
+            for name, weight in module.named_parameters(recurse=False)
+            if weight.requires_grad
+        ]
+        self.of: dict[Tensor, Tensor] = {
+            weight: torch.empty_like(weight, dtype=torch.bfloat16).requires_grad_() for _, _, weight in self._places
+        }
+        """The copy of each weight."""
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Copy the weights; inside, the model computes with the copies."""
+        with torch.no_grad():
+            torch._foreach_copy_([*self.of.values()], [*self.of])
+        for module, name, weight in self._places:
+            module._parameters[name] = self.of[weight]  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            for module, name, weight in self._places:
+                module._parameters[name] = weight
 
 
 _begun: list[threading.Thread] = []

@@ -23,7 +23,7 @@ CHUNK_NUMBERS = 6_000_000
 slow; more take memory (docs/log.md).
 """
 
-CHUNK_NUMBERS_ON_GPU = 128_000_000
+CHUNK_NUMBERS_ON_GPU = 256_000_000
 """Approximate number of logits in a chunk of rows on a GPU, which has ample memory, and where every kernel launch takes
 time.
 """
@@ -134,6 +134,9 @@ class _OutputLoss(torch.autograd.Function):
             if bias_V is not None and ctx.needs_input_grad[2]:
                 bias_gradient = (real_N1.sum() * (-smoothing / V)).to(bias_V.dtype).repeat(V)
         total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
+        # Under autocast, cast once and not for each chunk; the sum of gradients stays as exact as the weights.
+        exact = loading.compute_dtype(hidden_ND)
+        output_weight_VD, output_bias_V = weight_VD.to(exact), None if bias_V is None else bias_V.to(exact)
         passes = 2 if agreement else 1
         once = len(hidden_ND) // passes
         rows = max(1, (CHUNK_NUMBERS if hidden_ND.device.type == "cpu" else CHUNK_NUMBERS_ON_GPU) // (V * passes))
@@ -141,8 +144,7 @@ class _OutputLoss(torch.autograd.Function):
             last = min(first + rows, once)
             places = [slice(first + before, last + before) for before in range(0, passes * once, once)]
             labels_C1, real_C1 = labels_N[first:last, None], real_N1[first:last]  # the same in both passes
-            scores = [F.linear(hidden_ND[here], weight_VD, bias_V) for here in places]
-            exact = scores[0].dtype  # under autocast less exact than the weights
+            scores = [F.linear(hidden_ND[here], output_weight_VD, output_bias_V) for here in places]
             label_scores, label_logs, difference_C1 = _to_gradients_(scores, labels_C1, smoothing, agreement, learning)
             for here, label_score_C1, label_log_C1 in zip(places, label_scores, label_logs, strict=True):
                 plain = plain - (label_log_C1 * real_C1).sum()
@@ -159,7 +161,7 @@ class _OutputLoss(torch.autograd.Function):
                 # The part of the gradient that is the same for all words is added here. Padding is masked in the D-wide
                 # tensors, not in the V-wide ones.
                 gradient_CV = scores.pop(0)
-                hidden_part_CD = gradient_CV @ weight_VD
+                hidden_part_CD = gradient_CV @ output_weight_VD
                 if mean_weight_D is not None:
                     hidden_part_CD = hidden_part_CD - (smoothing * mean_weight_D).to(exact)
                 assert hidden_gradient is not None

@@ -116,3 +116,23 @@ def test_errors_beside_other_work_are_left_to_who_needs_the_kernels(monkeypatch:
     # After Ctrl-C, Python waits for the thread, which can start no others any more: nothing for the user to know.
     monkeypatch.setattr(threading, "main_thread", lambda: threading.Thread())
     begin_and_wait()
+
+
+def test_a_model_computes_with_copies_of_its_weights_only_inside():
+    model = build(Model(encoder_layers=1, decoder_layers=1, d_model=16, heads=2, d_ff=32), 20, 20)
+    copies = graphs.WeightCopies(model)
+    weight = model.encoder[0].feed_forward.w_1.weight
+    named = dict(model.named_parameters())
+    with pytest.raises(ZeroDivisionError), copies.used():
+        inside = model.encoder[0].feed_forward.w_1.weight
+        assert inside.dtype == torch.bfloat16
+        assert torch.equal(inside, weight.bfloat16())
+        assert inside.requires_grad
+        assert model.output.weight is model.target_embedding.tokens.weight, "embeddings are not copied"
+        assert model.output.weight.dtype == torch.float32
+        raise ZeroDivisionError
+    assert all(one is other for one, other in zip(model.parameters(), named.values(), strict=True))
+    with torch.no_grad():
+        weight.fill_(3.0)
+    with copies.used():
+        assert (model.encoder[0].feed_forward.w_1.weight == 3).all(), "copied again"
