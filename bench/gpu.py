@@ -222,9 +222,11 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=PEERS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", default=".bench/gpu.json")
+    parser.add_argument("--name", default="seq2see", help="Name of this version in the page of results.")
     options = parser.parse_args()
     ceiling = measure_products()
     results: dict[str, Any] = {
+        "version": options.name,
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "tflops": ceiling,

@@ -20,35 +20,7 @@ timeout 150 python3 -m bench.gpu_serve --only 0 1 2 --out "$out/serve.json" > "$
 cut -c 1-300 "$out/serve.txt" | tail -n 12
 echo "server: until $SECONDS s"
 
-timeout 25 python3 - > "$out/column_sums.txt" <<'END'
-"""Ways to sum the rows of the gradient of a layer's output, which is the gradient of its bias; microseconds."""
-import torch
-
-ways = {
-    "sum": lambda rows: rows.sum(0),
-    "in two stages": lambda rows: rows.view(64, -1, rows.shape[1]).sum(1, dtype=torch.float32).sum(0).to(rows.dtype),
-    "product with ones": lambda rows: rows.new_ones(1, len(rows)) @ rows,
-}
-for columns in (512, 1024, 1536, 2048, 4096):
-    rows = torch.randn(12800, columns, device="cuda", dtype=torch.bfloat16)
-    for name, way in ways.items():
-        graph = torch.cuda.CUDAGraph()
-        way(rows)
-        with torch.cuda.graph(graph):
-            for _ in range(50):
-                way(rows)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        graph.replay()
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        off = (way(rows).double() - rows.double().sum(0)).abs().max().item()
-        print(f"{columns} columns, {name}: {begin.elapsed_time(end) * 20:.1f} us, off by {off:.3f} at most", flush=True)
-END
-cat "$out/column_sums.txt"
-
-minute="python3 -m bench.gpu_first_minute --name after --limit 36 --out $out/first_minute.json"
+minute="python3 -m bench.gpu_first_minute --name after --limits 36 36 --out $out/first_minute.json"
 timeout 90 $minute --corpora "short pairs" 2>&1 | tee "$out/first_minute.txt"
 echo "first minute: until $SECONDS s"
 if [ "$SECONDS" -lt 290 ]; then

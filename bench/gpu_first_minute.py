@@ -104,7 +104,14 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=Path("src"))
     parser.add_argument("--name", default="now", help="Name of this version in the results.")
     parser.add_argument("--corpora", nargs="*", default=CORPORA, choices=CORPORA)
-    parser.add_argument("--limit", type=float, default=50, help="Seconds after which a training is ended.")
+    parser.add_argument(
+        "--limits",
+        type=float,
+        nargs=2,
+        default=[50, 50],
+        metavar=("FIRST", "SECOND"),
+        help="Seconds after which the first and the second training are ended.",
+    )
     parser.add_argument("--out", type=Path, default=Path(".bench/gpu_first_minute.json"))
     options = parser.parse_args()
     results: list[dict[str, Any]] = json.loads(options.out.read_text()) if options.out.exists() else []
@@ -114,9 +121,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each, pairs in corpora(folder).items():
-            for turn in ("first", "second") if each in options.corpora else ():
+            for turn, limit in zip(
+                ("first", "second") if each in options.corpora else (), options.limits, strict=False
+            ):
                 cache = folder / f"cache {each}"
-                row = measure(pairs, options.source.absolute(), folder, cache, options.limit)
+                row = measure(pairs, options.source.absolute(), folder, cache, limit)
                 results.append({"version": options.name, "corpus": each, "turn": turn} | row)
                 first, full, speed = (row["first"].get("Stepped"), row["full_speed"], row["tokens_per_second"])
                 seconds = [f"{value:.1f} s" if value is not None else "-" for value in (first, full, row["seconds"])]
