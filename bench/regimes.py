@@ -229,8 +229,8 @@ CONLL_2018 = {
     "high": {"finnish": (78.0, 95.4), "swahili": (None, 100.0), "turkish": (73.2, 98.5), "georgian": (93.9, 99.1)},
 }
 """CoNLL-SIGMORPHON 2018, task 1, accuracy on the test set, %: of the baseline without a neural network (which has 0 for
-Swahili), and of the best of all systems. From the copy of the organisers' table of results in the repository juditacs/sigmorphon2018
-(notebooks/tsv), which a participating team keeps.
+Swahili), and of the best of all systems. From a copy of the organisers' table of results that a participating team
+keeps: repository juditacs/sigmorphon2018, folder notebooks/tsv.
 """
 PUBLISHED = {
     "sounds, six languages of 800 words": "31.0 (SIGMORPHON 2021, baseline, an ensemble)",
