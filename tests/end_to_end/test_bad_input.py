@@ -599,6 +599,12 @@ def test_half_of_what_torchrun_says(cli, monkeypatch: pytest.MonkeyPatch, variab
         refusal(ended, "torchrun")
 
 
+def test_a_document_is_translated_by_one_process(cli, own_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    refusal(cli("translate", own_run, "--text", stdin=b"a text\n"), "--text runs in one process")
+
+
 def test_a_run_goes_on_with_its_own_corpus_only(cli, own_run: Path) -> None:
     Path("other.tsv").write_text(GOOD)
     refusal(cli("train", "other.tsv", "--out", own_run, "--resume"), "cannot be resumed with 'other'")

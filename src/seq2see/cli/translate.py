@@ -124,6 +124,8 @@ def _check_document(text: bool, markup: str, by_lines: bool) -> None:
         raise SettingError(
             "--text cannot be combined with --sample, --n-best, --prefix or --alignments: leave them out"
         )
+    if text and ranks.from_torchrun()[1] > 1:
+        raise SettingError("--text runs in one process: start it without torchrun")
     if markup != "auto" and not text:
         raise SettingError(f"--markup {markup}: add --text, which translates a document instead of lines")
 
