@@ -11,6 +11,7 @@ multiplication. Time and memory are bounded, whatever the size of the corpus.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -302,14 +303,37 @@ def write_links(aligner: Aligner, store: Store) -> float:
     return linked / max(1, tokens)
 
 
+def link(train: Path, valid: Path, vocabularies: tuple[int, int], least: float) -> float:
+    """Learn an aligner from the store in the folder `train`, and write the links of both stores; write none if it links
+    less than a share of `least` of the target tokens of the store in `valid`.
+
+    Returns:
+        That share.
+    """
+    store = Store(train, vocabularies)
+    aligner = learn(store)
+    share = write_links(aligner, Store(valid, vocabularies))
+    if share < least:
+        (valid / LINKS).unlink()
+    else:
+        write_links(aligner, store)
+    return share
+
+
 def prepare(
-    settings: Settings, train: Store, valid: Store, say: Callable[[str], None], yours: Collection[str]
+    settings: Settings,
+    train: Store,
+    valid: Store,
+    say: Callable[[str], None],
+    yours: Collection[str],
+    linked: Callable[[Path, Path, tuple[int, int], float], float] = link,
 ) -> Settings:
     """Write the links that the alignment loss needs, and return `settings`. If the aligner links less than a share of
     `LEAST_LINKED` of the target tokens of the validation set, write none, and return settings without this loss.
 
     Args:
         yours: Names of the settings that the user has set; if `training.alignment_weight` is one, the loss is kept.
+        linked: The function `link`, or one that calls it in another process.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
     if architecture != "transformer":
@@ -318,16 +342,14 @@ def prepare(
             "heads for the alignment loss. Leave it out"
         )
     say("aligning tokens")
-    aligner = learn(train)
-    share = write_links(aligner, valid)
-    if share < LEAST_LINKED and "training.alignment_weight" not in yours:
+    least = 0.0 if "training.alignment_weight" in yours else LEAST_LINKED
+    share = linked(train.folder, valid.folder, train.vocabularies, least)
+    if share < least:
         say(
             f"no alignment loss: a word aligner links only {share:.0%} of the target tokens of the validation set to a "
             "source token"
         )
-        (valid.folder / LINKS).unlink()
         return replace(settings, training=replace(settings.training, alignment_weight=0.0))
-    write_links(aligner, train)
     return settings
 
 
