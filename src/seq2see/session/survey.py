@@ -188,7 +188,7 @@ def survey_corpus(pairs: Iterable[Pair], with_languages: bool = False) -> Survey
                 found.count(pair, dice)
             yield [text for pair in block for text in (pair.source, pair.target)]
 
-    for source, target in machine.parallel_map(_Looking, (), blocks()):
+    for source, target in machine.parallel_map(_Looking, (), blocks(), seconds=machine.SOON):
         found.source.join(source)
         found.target.join(target)
     return found
