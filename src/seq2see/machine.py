@@ -179,6 +179,8 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 
 FEW: Final = 10
 """Default number of blocks up to which `parallel_map` starts no processes, since starting them takes half a second."""
+SOON: Final = 0.5
+"""Seconds of work that are not worth processes: with 16 cores, starting them takes longer."""
 MOST: Final = 16
 """Maximum number of worker processes of `parallel_map`; the process that reads the blocks cannot supply more."""
 
@@ -189,7 +191,11 @@ def cores() -> int:
 
 
 def parallel_map(
-    make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block], few: int = FEW
+    make: Callable[..., Callable[[Block], Result]],
+    given: tuple[Any, ...],
+    blocks: Iterable[Block],
+    few: int = FEW,
+    seconds: float = 0.0,
 ) -> Iterator[Result]:
     """Yield the results of `map(make(*given), blocks)` in order, computed by one process per core, up to `MOST`.
 
@@ -199,8 +205,11 @@ def parallel_map(
         make: a function or class of a module that does not import torch; the processes import it by its name.
         given: arguments of `make`; they should be small, as each process gets a copy.
         few: number of blocks up to which no processes are started.
+        seconds: duration of the work in this process, such as `SOON`, before these blocks are counted.
     """
     rest = iter(blocks)
+    if seconds:
+        yield from _for_a_while(make(*given), rest, seconds)
     first = list(islice(rest, few + 1))
     count = min(cores(), MOST)
     if len(first) <= few or count < 2 or not sys.executable:
@@ -222,6 +231,17 @@ def parallel_map(
     finally:
         for worker in crew:
             worker.end()
+
+
+def _for_a_while(work: Callable[[Block], Result], blocks: Iterator[Block], seconds: float) -> Iterator[Result]:
+    """Yield the results of `map(work, blocks)` until computing them has taken this long."""
+    for block in blocks:
+        began = time.perf_counter()
+        result = work(block)
+        seconds -= time.perf_counter() - began
+        yield result
+        if seconds <= 0:
+            return
 
 
 class WorkerProcess:

@@ -86,6 +86,18 @@ def test_a_few_blocks_need_no_process(crew, count):
     assert not crew
 
 
+def test_nor_does_work_that_is_soon_done(crew):
+    many = ["a"] * 5 * machine.FEW
+    assert list(machine.parallel_map(operator.methodcaller, ("upper",), many, seconds=60)) == ["A"] * len(many)
+    assert not crew
+
+
+def test_processes_are_started_for_what_is_left(crew):
+    found = list(machine.parallel_map(operator.methodcaller, ("split",), iter(BLOCKS), seconds=1e-9))
+    assert found == [block.split() for block in BLOCKS]
+    assert len(crew) == 3
+
+
 def test_nor_does_one_core(crew, monkeypatch):
     monkeypatch.setattr(machine, "cores", lambda: 1)
     assert list(machine.parallel_map(operator.methodcaller, ("upper",), ["a"] * 50)) == ["A"] * 50

@@ -241,7 +241,7 @@ def write_corpus(
     given = [*map(_tagging(settings), given)]
     _check_metric(settings, given or survey.sample)
     is_held_out = _held_out(corpus, chosen, bool(given), request, base)
-    tokenizers = _learn_tokenizers(chosen, is_held_out, say) if base is None else base.bundle.tokenizers
+    tokenizers = _learn_tokenizers(chosen, is_held_out, request) if base is None else base.bundle.tokenizers
     tokenizers.save(folder)
     say(f"tokenising {total:,} pairs")
     valid_pairs = store.for_validation("the validation set", given, tokenizers, limit, say, refuse=True)
@@ -260,7 +260,7 @@ def write_corpus(
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_output_limit(settings, train, yours, base is not None)
     if settings.training.alignment_weight:
-        settings = aligner.prepare(settings, train, valid, say, yours)
+        settings = aligner.prepare(settings, train, valid, say, yours, partial(request.call, aligner.link))
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
@@ -312,11 +312,11 @@ def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, bas
     return held_out(survey.sample, survey.pairs, wanted, asked, key, HASH if base is None else base.held_out_by)
 
 
-def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, say: Callable[[str], None]) -> Tokenizers:
+def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, request: Request) -> Tokenizers:
     """Train tokenizers on the pairs of the sample that are not held out for validation, or on all if all are."""
     used = [pair for pair in chosen.survey.sample if not is_held_out(pair)] or chosen.survey.sample
-    say(f"training tokenizers on {len(used):,} pairs")
-    return Tokenizers.learn(used, chosen.settings.data)
+    request.watch(Said(f"training tokenizers on {len(used):,} pairs"))
+    return request.call(Tokenizers.learn, used, chosen.settings.data)
 
 
 def _write_training(

@@ -1,5 +1,6 @@
 """Arguments, prepared data and events of a training; `training.events` defines the events of the training loop."""
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, TypedDict
 
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
+from seq2see.session.apart import Call
 from seq2see.session.suggest import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
@@ -89,6 +91,8 @@ class Request:
     """Minutes to spend on short trainings that compare other settings (`trials`); 0 for none. None for up to three
     trials of other tokenizers, if the corpus suggests several, with no time limit.
     """
+    call: Call = operator.call
+    """Function that calls the training of tokenizers and the aligner, in another process where that saves time."""
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def survey_corpus(pairs: Iterable[Pair], with_languages: bool = False) -> Survey
                 found.count(pair, dice)
             yield [text for pair in block for text in (pair.source, pair.target)]
 
-    for source, target in machine.parallel_map(_Looking, (), blocks()):
+    for source, target in machine.parallel_map(_Looking, (), blocks(), seconds=machine.SOON):
         found.source.join(source)
         found.target.join(target)
     return found
@@ -201,30 +201,43 @@ class _Looking:
         return Side.of(texts[::2]), Side.of(texts[1::2])
 
 
-def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iterable[Pair] | None) -> list[str]:
-    """Return lines about likely problems of the corpus. No pair is left out because of them: the user decides.
-
-    The sample and the blocks of pairs are removed from `survey`, to free their memory.
+def problems(
+    stretches: list[tuple[int, list[Pair]]], every: int, valid_pairs: list[Pair], languages: Sides
+) -> list[str]:
+    """Return lines about likely problems of the corpus, given `stretches` and `every` of its survey.
 
     Args:
         valid_pairs: Validation pairs that were not held out from the corpus; empty if there are none.
-        given: The same pairs as they were opened. If that was from files, the advice names the first file.
     """
     from seq2see.doctor.examination import Examination, short
 
-    # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training.
-    stretches, survey.stretches, survey.sample = survey.stretches, [], []
-    seen, held = Examination(survey.every), Examination()
+    seen, held = Examination(every), Examination()
     for start, stretch in stretches:
         seen.skip_to(start)
         for pair in stretch:
             seen.add(pair.source, pair.target)
     for pair in valid_pairs:
         held.add(pair.source, pair.target)
-    lines = short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
+    return short(seen.diagnose(held if valid_pairs else None, languages))
+
+
+def examine(corpus: Corpus, survey: Survey, given: Iterable[Pair] | None, found: Callable[[], list[str]]) -> list[str]:
+    """Return what the user is told about likely problems of the corpus. No pair is left out because of them.
+
+    The sample and the blocks of pairs are removed from `survey`, to free their memory.
+
+    Args:
+        given: The validation pairs as they were opened. If that was from files, the advice names the first file.
+        found: Function that returns the result of `problems`.
+    """
+    lines = found()
+    looked_at = sum(len(stretch) for _, stretch in survey.stretches)
+    # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training. `found`
+    # has the same list of blocks, so that it is emptied.
+    survey.stretches.clear()
+    survey.sample = []
     if not lines:
         return []
-    looked_at = sum(len(stretch) for _, stretch in stretches)
     if looked_at < survey.pairs:
         lines.insert(
             0, f"examined {looked_at:,} of {survey.pairs:,} pairs; duplicates among the others are not counted"

@@ -28,13 +28,14 @@ from seq2see.errors import SettingError
 from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
 from seq2see.run import Run
-from seq2see.session import fine_tuning, finish, notebook, prepare, resume, trials
+from seq2see.session import apart, fine_tuning, finish, notebook, prepare, resume, trials
 from seq2see.session.request import Base, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
-from seq2see.session.survey import examine, survey_corpus, to_hold_out
+from seq2see.session.survey import examine, problems, survey_corpus, to_hold_out
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair
-from seq2see.tokens.store import Store
+from seq2see.tokens import aligner
+from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import checkpoint
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
@@ -148,7 +149,11 @@ def new_run(request: Request, group: Group) -> Run:
     with storage.held(request.folder, group.patience):
         was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
         if not (was_made and request.resume and resume.can_resume(request)):
-            prepared, examined = make_folder(request, corpus, given, base, device)
+            with contextlib.ExitStack() as until_made:
+                if device.type == "cuda":  # a thread compiles kernels meanwhile, which would slow this process down
+                    call = until_made.enter_context(apart.process(Tokenizers.learn, aligner.link))
+                    request = replace(request, call=call)
+                prepared, examined = make_folder(request, corpus, given, base, device)
             return learn(request, prepared, device, group, examined)
     return start(request, group)
 
@@ -171,6 +176,8 @@ def make_folder(
     else:
         chosen = fine_tuning.choose_settings(base, survey, corpus, request)
     prepare.check_memory(chosen.settings, device)
+    later = apart.begin if device.type == "cuda" else partial
+    found = later(problems, survey.stretches, survey.every, valid_pairs, corpus.train.languages)
     prepare.begin_compiling(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
@@ -182,7 +189,7 @@ def make_folder(
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))
-    examined = partial(examine, corpus, survey, valid_pairs, given)  # called later, so that training starts soon
+    examined = partial(examine, corpus, survey, given, found)  # called later, so that training starts soon
     return replace(prepared, train=train, valid=valid), examined
 
 

@@ -11,7 +11,8 @@ multiplication. Time and memory are bounded, whatever the size of the corpus.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,8 @@ square.
 """
 ROUNDS: Final = (3, 4)
 """Number of iterations of IBM model 1, and of the hidden Markov models after it."""
+MOST_BITS: Final = 1 << 30
+"""Maximum number of bits of a `KeyIndex`, the product of both vocabulary sizes; it then takes 192 MiB of memory."""
 FROM_NOWHERE: Final = 0.1
 """Probability that a token is aligned with no token of the other side (the null word)."""
 FURTHEST: Final = 8
@@ -72,10 +75,13 @@ class PairGroup:
     source_BS: Int64s
     target_BT: Int64s
 
-    @property
-    def keys_BTS(self) -> Int64s:
-        """Return BTS: for each target and source token of B pairs, a number that names both; negative for padding."""
-        keys_BTS = (self.source_BS[:, None, :] << 32) | self.target_BT[:, :, None]
+    def keys_BTS(self, vocabulary: int) -> Int64s:
+        """Return BTS: for each target and source token of B pairs, a number that names both; negative for padding.
+
+        Args:
+            vocabulary: Size of the target vocabulary.
+        """
+        keys_BTS = (vocabulary * self.source_BS)[:, None, :] + self.target_BT[:, :, None]
         keep_BTS = (self.source_BS != special.PAD)[:, None, :] & (self.target_BT != special.PAD)[:, :, None]
         return np.where(keep_BTS, keys_BTS, -1)
 
@@ -105,6 +111,47 @@ def _rectangle(tokens_N: Int64s, offsets: Int64s) -> Int64s:
     return rows_BL
 
 
+class KeyIndex:
+    """Finds the positions of numbers in a sorted array of different numbers, by bits instead of a binary search.
+
+    One bit for each possible number says whether the array has it. The position of a number is the count of bits that
+    are set before its own: up to its word of 64 bits, for which the counts are stored, and within this word.
+
+    Args:
+        numbers: The sorted array; its numbers are from 0 to `limit` - 1.
+    """
+
+    def __init__(self, numbers: Int64s, limit: int) -> None:
+        places = numbers >> 6
+        firsts = np.flatnonzero(np.diff(places, prepend=-1))
+        self._words = np.zeros(limit // 64 + 1, np.uint64)
+        self._words[places[firsts]] = np.bitwise_or.reduceat(_bits(numbers), firsts)
+        counts = np.bitwise_count(self._words)
+        self._before = counts.cumsum(dtype=np.int32) - counts
+
+    def find(self, wanted: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
+        """Return the position of each wanted number, which is meaningless if it is not in the array; and if it is."""
+        places, bits = wanted >> 6, _bits(wanted)
+        words = self._words[places]
+        return self._before[places] + np.bitwise_count(words & (bits - np.uint64(1))), (words & bits) > 0
+
+
+def _bits(numbers: Int64s) -> NDArray[np.uint64]:
+    """Return for each number a word in which the bit for this number is set."""
+    return np.left_shift(np.uint64(1), (numbers & 63).view(np.uint64))
+
+
+class Cells(NamedTuple):
+    """The cells (pairs of a source token and a target token) of a group of pairs."""
+
+    keys: Int64s
+    """Indices in `Aligner.keys` of the different keys of the group, sorted; the index `len(Aligner.keys)` stands for
+    keys that are not there, and the one after it for padding.
+    """
+    places_BTS: NDArray[np.int32]
+    """For each target and source token of B pairs, the position of its key in `keys`."""
+
+
 class Aligner:
     """Two models of the links between tokens, one for each direction.
 
@@ -116,10 +163,13 @@ class Aligner:
     def __init__(self, keys: Int64s, frequencies: Sequence[Floats]) -> None:
         self.keys = keys
         self.frequencies = frequencies
-        sides = keys >> 32, keys & 0xFFFFFFFF
-        self._sides = [np.unique(side, return_inverse=True)[1] for side in sides]
-        self._tables = [np.ones(len(keys), np.float32)] * 2
-        """For each key, the probability of the target token given the source token, and the reverse."""
+        self._sides = np.divmod(keys, len(frequencies[1]))
+        size = len(frequencies[0]) * len(frequencies[1])
+        self._index = KeyIndex(keys, size) if size <= MOST_BITS else None
+        self._tables: list[Floats] = []
+        """For each key, the probability of the target token given the source token, and the reverse; then that of keys
+        which are not there, and of padding.
+        """
         self._jumps = [np.full(2 * FURTHEST + 1, 1 / (2 * FURTHEST + 1), np.float32) for _ in range(2)]
         """For each direction, the probability of each distance between the tokens of the other side that two
         neighbouring tokens are linked with.
@@ -130,20 +180,31 @@ class Aligner:
         """Compute the probability tables of both directions from the expected count of each key."""
         totals = [np.bincount(side, counts) for side in self._sides]
         self._tables = [
-            (counts / np.maximum(total[side], 1e-12)).astype(np.float32)
+            np.append((counts / np.maximum(total[side], 1e-12)).astype(np.float32), np.array([UNSEEN, 0], np.float32))
             for total, side in zip(totals, self._sides, strict=True)
         ]
 
-    def cells(self, group: PairGroup) -> Int64s:
-        """Return BTS: for B pairs, the index in `keys` of each (source token, target token); `len(keys)` if it is not
-        there, and `len(keys) + 1` for padding.
-        """
-        wanted_BTS = group.keys_BTS
-        found_BTS = np.minimum(np.searchsorted(self.keys, wanted_BTS), len(self.keys) - 1)
+    def cells(self, group: PairGroup) -> Cells:
+        """Return the keys of a group of pairs, each of them once, and where they are in the group."""
+        wanted_BTS = group.keys_BTS(len(self.frequencies[1]))
+        found_BTS, is_there_BTS = self._find(wanted_BTS)
         unseen_BTS = np.where(wanted_BTS < 0, len(self.keys) + 1, len(self.keys))
-        return np.where(self.keys[found_BTS] == wanted_BTS, found_BTS, unseen_BTS).astype(np.int32)
+        found_BTS = np.where(is_there_BTS & (wanted_BTS >= 0), found_BTS, unseen_BTS)
+        is_used = np.zeros(len(self.keys) + 2, np.bool_)
+        is_used[found_BTS] = True
+        used = np.flatnonzero(is_used)
+        places = np.empty(len(self.keys) + 2, np.int32)
+        places[used] = np.arange(len(used))
+        return Cells(used, places[found_BTS])
 
-    def posteriors(self, group: PairGroup, cells_BTS: Int64s, ordered: bool) -> tuple[Floats, list[Counts]]:
+    def _find(self, wanted: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
+        """Return the index in `keys` of each wanted key, which is meaningless if it is not there; and if it is."""
+        if self._index is not None:
+            return self._index.find(wanted)
+        found = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return found, self.keys[found] == wanted
+
+    def posteriors(self, group: PairGroup, cells: Cells, ordered: bool) -> tuple[Floats, list[Counts]]:
         """Return BTS, the product of each link's probabilities in both directions; and, if `ordered`, the expected
         count of each jump (see `FURTHEST`) in each direction.
 
@@ -151,12 +212,12 @@ class Aligner:
             ordered: Whether to use the hidden Markov models, in which the link of a token depends on that of the token
                 before it, instead of IBM model 1.
         """
-        product_BTS: Floats = np.ones(cells_BTS.shape, np.float32)
+        product_BTS: Floats = np.ones(cells.places_BTS.shape, np.float32)
         jumps: list[Counts] = []
         for direction, (observed, table) in enumerate(
             zip((group.target_BT, group.source_BS), self._tables, strict=True)
         ):
-            emitted = np.append(table, np.array([UNSEEN, 0], np.float32))[cells_BTS]
+            emitted = table[cells.keys][cells.places_BTS]
             nowhere = FROM_NOWHERE * self.frequencies[1 - direction][observed]
             nowhere[observed == special.PAD] = 1.0
             emitted = emitted if direction == 0 else np.ascontiguousarray(emitted.mT)
@@ -170,13 +231,13 @@ class Aligner:
             product_BTS *= linked if direction == 0 else linked.mT
         return product_BTS, jumps
 
-    def learn(self, known: list[tuple[PairGroup, Int64s]], ordered: bool) -> None:
+    def learn(self, known: list[tuple[PairGroup, Cells]], ordered: bool) -> None:
         """Make one iteration of expectation maximisation over groups of pairs, each given with its `cells`."""
         counts = np.zeros(len(self.keys) + 2)
         jumped = [np.zeros(2 * FURTHEST + 1) for _ in range(2)]
-        for group, cells_BTS in known:
-            product_BTS, jumps = self.posteriors(group, cells_BTS, ordered)
-            counts += np.bincount(cells_BTS.ravel(), product_BTS.ravel(), len(counts))
+        for group, cells in known:
+            product_BTS, jumps = self.posteriors(group, cells, ordered)
+            counts[cells.keys] += np.bincount(cells.places_BTS.ravel(), product_BTS.ravel(), len(cells.keys))
             for total, made in zip(jumped, jumps, strict=False):
                 total += made
         self._normalise(counts[:-2])
@@ -203,7 +264,10 @@ def learn(store: Store) -> Aligner:
     cells = np.minimum(store.source_lengths(some), LONGEST) * np.minimum(store.target_lengths(some), LONGEST)
     some = some[:: 1 + int(cells.sum()) // MOST_CELLS]
     found = list(groups(store, some))
-    keys = np.unique(np.concatenate([np.zeros(1, np.int64), *(np.unique(group.keys_BTS) for group in found)]))
+    # Sorted here, because `np.unique` has a hash table, which takes three times as long for so many equal keys.
+    keys = np.concatenate([np.zeros(1, np.int64), *(group.keys_BTS(store.vocabularies[1]).ravel() for group in found)])
+    keys.sort()
+    keys = keys[np.append(True, keys[1:] != keys[:-1])]
     frequencies = []
     for side, size in enumerate(store.vocabularies):
         tokens = np.concatenate([np.arange(size), *((each.source_BS, each.target_BT)[side].ravel() for each in found)])
@@ -239,14 +303,37 @@ def write_links(aligner: Aligner, store: Store) -> float:
     return linked / max(1, tokens)
 
 
+def link(train: Path, valid: Path, vocabularies: tuple[int, int], least: float) -> float:
+    """Learn an aligner from the store in the folder `train`, and write the links of both stores; write none if it links
+    less than a share of `least` of the target tokens of the store in `valid`.
+
+    Returns:
+        That share.
+    """
+    store = Store(train, vocabularies)
+    aligner = learn(store)
+    share = write_links(aligner, Store(valid, vocabularies))
+    if share < least:
+        (valid / LINKS).unlink()
+    else:
+        write_links(aligner, store)
+    return share
+
+
 def prepare(
-    settings: Settings, train: Store, valid: Store, say: Callable[[str], None], yours: Collection[str]
+    settings: Settings,
+    train: Store,
+    valid: Store,
+    say: Callable[[str], None],
+    yours: Collection[str],
+    linked: Callable[[Path, Path, tuple[int, int], float], float] = link,
 ) -> Settings:
     """Write the links that the alignment loss needs, and return `settings`. If the aligner links less than a share of
     `LEAST_LINKED` of the target tokens of the validation set, write none, and return settings without this loss.
 
     Args:
         yours: Names of the settings that the user has set; if `training.alignment_weight` is one, the loss is kept.
+        linked: The function `link`, or one that calls it in another process.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
     if architecture != "transformer":
@@ -255,16 +342,14 @@ def prepare(
             "heads for the alignment loss. Leave it out"
         )
     say("aligning tokens")
-    aligner = learn(train)
-    share = write_links(aligner, valid)
-    if share < LEAST_LINKED and "training.alignment_weight" not in yours:
+    least = 0.0 if "training.alignment_weight" in yours else LEAST_LINKED
+    share = linked(train.folder, valid.folder, train.vocabularies, least)
+    if share < least:
         say(
             f"no alignment loss: a word aligner links only {share:.0%} of the target tokens of the validation set to a "
             "source token"
         )
-        (valid.folder / LINKS).unlink()
         return replace(settings, training=replace(settings.training, alignment_weight=0.0))
-    write_links(aligner, train)
     return settings
 
 

@@ -343,7 +343,8 @@ def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> It
 
     Each block comes with counts of the pairs that are left out because a side has more than `limit` tokens.
     """
-    return machine.parallel_map(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
+    texts = map(_sides, in_blocks(pairs, SENT))
+    return machine.parallel_map(Tokenising, (files, limit), texts, seconds=machine.SOON)
 
 
 def write_tokenised(

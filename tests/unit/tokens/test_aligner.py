@@ -46,6 +46,24 @@ def test_links_of_two_made_up_languages_are_found(tmp_path):
     assert share == pytest.approx(linked / (start - len(pairs)))
 
 
+def test_the_index_of_keys_finds_what_a_binary_search_finds():
+    dice = np.random.default_rng(3)
+    numbers = np.unique(np.append(dice.integers(0, 1000, 300), [0, 63, 64, 999]))
+    wanted = np.arange(1000).reshape(10, 100)
+    found, is_there = aligner.KeyIndex(numbers, 1000).find(wanted)
+    assert np.array_equal(is_there, np.isin(wanted, numbers))
+    assert np.array_equal(found[is_there], np.searchsorted(numbers, wanted[is_there]))
+
+
+def test_vocabularies_that_are_too_large_for_an_index_give_the_same_links(tmp_path, monkeypatch):
+    pairs, _ = generated(200, seed=5)
+    corpus, part = stored(tmp_path / "all", pairs), stored(tmp_path / "part", pairs, slice(0, 150))
+    every = np.arange(len(corpus))
+    links = aligner.learn(part).align(corpus, every)  # some pairs of tokens are not in the part
+    monkeypatch.setattr(aligner, "MOST_BITS", 0)
+    assert np.array_equal(aligner.learn(part).align(corpus, every), links)
+
+
 def test_a_corpus_of_one_pair_and_pairs_that_are_too_long(tmp_path):
     corpus = stored(tmp_path / "one", [("a", "b")])
     assert 0 <= aligner.write_links(aligner.learn(corpus), corpus) <= 1
