@@ -154,7 +154,7 @@ class _NormOfSum(torch.autograd.Function):
         programs = min(triton.cdiv(N, rows), MOST_PROGRAMS)
         parts = None if weight_D is None else torch.empty(2, programs, D, device=gradient_ND.device)
         given = gradient_ND, sum_ND, weight_D, seed, mean_N, scale_N, by_sum_ND, by_added_ND, parts, N, ctx.dropout
-        launch(_sum_and_norm_backward, (programs,), *given, **ctx.fixed, num_warps=8)
+        launch(_sum_and_norm_backward, (programs,), *given, **ctx.fixed)
         by_weight, by_bias = (None, None) if parts is None else parts.sum(1)
         return by_sum_ND, by_added_ND, by_weight, by_bias, None, None, None
 
@@ -240,8 +240,7 @@ def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
     columns = tl.arange(0, COLUMNS)
     if NORM:
         slope = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
-        # Summed over rows once, at the end: until then warps need not exchange numbers.
-        by_slope, by_shift = tl.zeros([ROWS, COLUMNS], tl.float32), tl.zeros([ROWS, COLUMNS], tl.float32)
+        by_slope, by_shift = tl.zeros([COLUMNS], tl.float32), tl.zeros([COLUMNS], tl.float32)
     for first_row in range(tl.program_id(0) * ROWS, N, tl.num_programs(0) * ROWS):
         rows = first_row + tl.arange(0, ROWS)
         inside = (rows < N)[:, None] & (columns < D)[None, :]
@@ -252,8 +251,8 @@ def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
             scale = tl.load(scales + rows, mask=rows < N, other=0.0)
             total = tl.load(sums + places, mask=inside, other=0.0).to(tl.float32)
             normed = tl.where(inside, (total - mean[:, None]) * scale[:, None], 0.0)
-            by_slope += found * normed
-            by_shift += found
+            by_slope += tl.sum(found * normed, 0)
+            by_shift += tl.sum(found, 0)
             found *= slope[None, :]
             along, level = tl.sum(found * normed, 1) / D, tl.sum(found, 1) / D
             found = (found - level[:, None] - normed * along[:, None]) * scale[:, None]
@@ -264,8 +263,8 @@ def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
             tl.store(by_added + places, found.to(by_added.dtype.element_ty), mask=inside)
     if NORM:
         here = parts + tl.program_id(0) * D + columns
-        tl.store(here, tl.sum(by_slope, 0), mask=columns < D)
-        tl.store(here + tl.num_programs(0) * D, tl.sum(by_shift, 0), mask=columns < D)
+        tl.store(here, by_slope, mask=columns < D)
+        tl.store(here + tl.num_programs(0) * D, by_shift, mask=columns < D)
 
 
 @triton.jit(do_not_specialize=["C"])
