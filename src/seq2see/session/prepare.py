@@ -36,7 +36,7 @@ from seq2see.machine import Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.transformer import Transformer
-from seq2see.session import suggest
+from seq2see.session import hallucination, suggest
 from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
 from seq2see.session.survey import HASH, Decides, Survey, as_count, by_either, by_source, held_out, to_hold_out
 from seq2see.text import corpora
@@ -246,7 +246,11 @@ def write_corpus(
     say(f"tokenising {total:,} pairs")
     valid_pairs = store.for_validation("the validation set", given, tokenizers, limit, say, refuse=True)
     train, kept_out, too_long = _write_training(folder, corpus, is_held_out, settings, tokenizers, base)
-    left = f"{len(train):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
+    counts = {"pairs": len(train), "source_tokens": train.source_tokens, "target_tokens": train.target_tokens}
+    if settings.data.hallucination:
+        train = hallucination.rewrite(folder, corpus, is_held_out, survey.sample, settings, tokenizers)
+        counts |= {"stored_pairs": len(train), "stored_tokens": train.source_tokens + train.target_tokens}
+    left = f"{counts['pairs']:,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
     _warn_about_length(too_long, total, limit, left, say)
     valid_pairs = valid_pairs or kept_out
     is_learned = not valid_pairs
@@ -266,14 +270,12 @@ def write_corpus(
         "corpus": corpus.name,
         "languages": corpus.train.languages._asdict(),
         "state": "prepared",
-        "pairs": len(train),
+        **counts,
         "validation_pairs": len(valid),
         "held_out_by": HASH if base is None else base.held_out_by,
         "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long.total(),
         "validation_dropped_too_long": max(0, len(given) - len(valid)),
-        "source_tokens": train.source_tokens,
-        "target_tokens": train.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
     }
     if is_learned:
@@ -408,9 +410,7 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
 
 
 def choose_micro_tokens(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return the maximum tokens in a forward pass: set by the user, else as before on this type of device, else by
-    the memory.
-    """
+    """Return the tokens per forward pass: the user's, else as before on this kind of device, else by the memory."""
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
     if before.micro_tokens not in (0, found):
@@ -440,7 +440,7 @@ def record_start(
         Began(
             folder,
             settings,
-            pairs=len(prepared.train),
+            pairs=facts["pairs"],
             validation_pairs=len(prepared.valid),
             dropped={reason: facts[f"dropped_{reason}"] for reason in ("empty", "too_long")},
             parameters=facts["parameters"],

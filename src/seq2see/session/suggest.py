@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from seq2see import config, patterns, special
 from seq2see.config import Data, Settings, model_in_words, preset
+from seq2see.session import hallucination
 from seq2see.session.survey import Side, Survey, Text, in_common
 
 
@@ -102,7 +103,7 @@ def suggest(
     text = tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
     settings = {
-        "data": tokens.settings,
+        "data": {**tokens.settings, "hallucination": tokens.hallucination},
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
@@ -236,6 +237,8 @@ class TokenChoice:
     """The mean lengths of the two sides in their own units, such as `7 characters + 6 symbols`."""
     candidates: tuple[dict[str, Any], ...]
     """Overlays for the section `data` that trials may compare; the first equals `settings`."""
+    hallucination: float
+    """Number of artificial pairs for each pair (`session.hallucination`)."""
 
     @property
     def language(self) -> bool:
@@ -261,7 +264,8 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
     found = [_settings((source, target), kinds, common) for kinds in pairs_of_kinds]
     reasons = _reasons((source, target), (first, also_first), found[0]["shared"], common)
     lengths = _lengths(corpus.pairs, (source.side, first), (target.side, also_first))
-    return TokenChoice(found[0], reasons, lengths, tuple(found))
+    artificial, reasons["artificial"] = hallucination.suggested(corpus.pairs, source, target)
+    return TokenChoice(found[0], reasons, lengths, tuple(found), artificial)
 
 
 def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
@@ -379,6 +383,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "model.cell",
         "model.d_hidden",
     ),
+    "artificial": ("data.hallucination",),
     "dropout": ("model.dropout", "training.agreement", "training.weight_decay"),
     "batch": ("training.batch_tokens",),
     "learning rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
@@ -446,9 +451,10 @@ def choices(
         machine: The value of the row `machine`.
     """
     data, model, training = settings.data, settings.model, settings.training
-    tokens_a_pair = (facts["source_tokens"] + facts["target_tokens"]) / facts["pairs"]
+    tokens = facts.get("stored_tokens", facts["source_tokens"] + facts["target_tokens"])
+    tokens_a_pair = tokens / facts.get("stored_pairs", facts["pairs"])
     pairs_a_step = max(1, round(training.batch_tokens / tokens_a_pair))
-    epochs = round(training.max_steps * training.batch_tokens / (tokens_a_pair * facts["pairs"]))
+    epochs = round(training.max_steps * training.batch_tokens / tokens)
     length = f"about {counted(epochs, 'epoch')}" if epochs else "less than an epoch"
     rate = training.peak_rate(model.d_model)
     stale = training.patience * training.validate_every
@@ -456,6 +462,7 @@ def choices(
         "source": _tokens(data, "source", vocabularies[0]) + (", for both sides" if data.shared else ""),
         "target": "shared with the source" if data.shared else _tokens(data, "target", vocabularies[1]),
         "model": f"{model_in_words(model)}: {facts['parameters']:,} parameters",
+        "artificial": f"{data.hallucination:g} pairs with random letters for each pair" if data.hallucination else "",
         "dropout": f"{model.dropout:g}"
         + (f"; R-Drop {training.agreement:g} (consistency loss)" if training.agreement else "")
         + (f"; weight decay {training.weight_decay:g}" if training.weight_decay else ""),
