@@ -29,8 +29,6 @@ from seq2see.tokens.store import Store, Tokenizers
 
 SHORTEST: Final = 3
 """Minimum number of letters of a stretch that is taken for copied; shorter ones are often in common by chance."""
-REPLACED: Final = float(os.environ.get("HAL_P", "0.5"))
-"""Probability that a letter of a stretch is replaced."""
 FEW, ENOUGH, MOST = 100, 10_000, 20.0
 """With `FEW` pairs or fewer, `MOST` artificial pairs are made for each; with `ENOUGH` or more, none. Between them, the
 number falls with the logarithm of the number of pairs.
@@ -118,7 +116,7 @@ class Hallucination:
             for start, _, size in stretches(source, target):
                 for letter in filter(_is_letter, source[start : start + size]):
                     counts[letter.isupper()][letter] += 1
-        self._alphabets = {is_upper: sorted(found.items()) for is_upper, found in counts.items()}
+        self._alphabets = {is_upper: ([*found], [*found.values()]) for is_upper, found in counts.items()}
 
     def make(self, pair: Pair) -> Pair | None:
         """Return an artificial pair; None if the pair has no stretch in which a letter can be replaced."""
@@ -129,33 +127,28 @@ class Hallucination:
         for start, other, size in stretches(source, target):
             for place in _free(start, other, size, len(source), len(target)):
                 letter = source[start + place]
-                if _is_letter(letter) and self._dice.random() < REPLACED:
-                    new_source[start + place] = new_target[other + place] = self._letter(letter.isupper())
+                if _is_letter(letter):
+                    new_source[start + place] = new_target[other + place] = self._other(letter)
         if new_source == source:
             return None
         texts = (f"{front}{''.join(new_source)}{back}", f"{target_front}{''.join(new_target)}{target_back}")
         return pair._replace(source=texts[0], target=texts[1], references=())
 
-    def _letter(self, is_upper: bool) -> str:
-        found = self._alphabets[is_upper]
-        if os.environ.get("HAL_UNIFORM"):
-            return self._dice.choice(found)[0]
-        return self._dice.choices([letter for letter, _ in found], [count for _, count in found])[0]
+    def _other(self, letter: str) -> str:
+        """Return a random letter, of the same case, by its frequency in the stretches of the sample."""
+        letters, counts = self._alphabets[letter.isupper()]
+        return self._dice.choices(letters, counts)[0] if letters else letter
 
     def mixed(self, pairs: Iterable[Pair], ratio: float) -> Iterator[Pair]:
         """Yield each pair, and `ratio` artificial pairs for each on average.
 
-        A pair with several artificial ones is repeated as often, so that at least half of all pairs are real.
+        Each pair is repeated as often as artificial ones are to be made from it, so that at least half of all pairs are
+        real, and no real pair has more weight than another.
         """
         for number, pair in enumerate(pairs):
-            yield pair
             wanted = int(ratio * (number + 1)) - int(ratio * number)
-            for count in range(wanted):
-                made = self.make(pair)
-                if count:
-                    yield pair
-                if made is not None:
-                    yield made
+            yield from [pair] * max(1, wanted)
+            yield from filter(None, (self.make(pair) for _ in range(wanted)))
 
 
 def rewrite(
