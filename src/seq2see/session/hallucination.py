@@ -10,7 +10,6 @@ Tags stay as they are, and a letter beside a change stays, too, since the change
 """
 
 import math
-import os
 import random
 import unicodedata
 from collections import Counter
@@ -33,6 +32,8 @@ FEW, ENOUGH, MOST = 100, 10_000, 20.0
 """With `FEW` pairs or fewer, `MOST` artificial pairs are made for each; with `ENOUGH` or more, none. Between them, the
 number falls with the logarithm of the number of pairs.
 """
+LONGER: Final = 1.6
+"""Share by which the maximum number of steps is raised with `MOST` artificial pairs for each pair; less with fewer."""
 COPIED: Final = (0.7, 0.85)
 """Share of the letters of sources that targets copy (`copied`) up to which no artificial pairs are made, and from which
 as many as the number of pairs suggests. It is 0.87 to 0.93 for inflected forms, and at most 0.68 for old spelling
@@ -90,6 +91,11 @@ def suggested(pairs: int, source: Text, target: Text) -> tuple[float, str]:
     certain = min(1.0, max(0.0, (share - COPIED[0]) / (COPIED[1] - COPIED[0])))
     few = min(1.0, math.log(ENOUGH / pairs) / math.log(ENOUGH / FEW))
     return round(MOST * certain * few, 1), f"targets copy {share:.0%} of the letters of so few sources"
+
+
+def longer(ratio: float) -> float:
+    """Return the factor by which a training with `ratio` artificial pairs for each pair is longer than without them."""
+    return 1 + LONGER * ratio / MOST
 
 
 class Hallucination:
@@ -186,7 +192,6 @@ def _free(start: int, other: int, size: int, source_length: int, target_length: 
     """Return the places in a stretch that are not beside a change: all but the first and the last, unless source and
     target both begin or end there.
     """
-    kept = int(os.environ.get("HAL_KEEP", "1"))
-    first = 0 if start == other == 0 else kept
-    last = size if start + size == source_length and other + size == target_length else size - kept
+    first = 0 if start == other == 0 else 1
+    last = size if start + size == source_length and other + size == target_length else size - 1
     return range(first, last)

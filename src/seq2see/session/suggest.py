@@ -102,6 +102,8 @@ def suggest(
     language, shared = tokens.language, tokens.shared
     text = tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
+    if tokens.hallucination:
+        rule = rule._replace(trained=rule.trained * hallucination.longer(tokens.hallucination))
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
@@ -110,14 +112,11 @@ def suggest(
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = rounded(rule.alignment, 0.05) if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
-    size = "for a model of this size"
     reasons = tokens.reasons | {
         "model": f"for {pairs} of {tokens.lengths}",
-        "dropout": f"overfitting is likely with {pairs}"
-        if rule.dropout > 0.15
-        else f"overfitting is unlikely with {pairs}",
-        "batch": f"works well {size}",
-        "learning rate": f"works well {size}",
+        "dropout": f"overfitting is {'likely' if rule.dropout > 0.15 else 'unlikely'} with {pairs}",
+        "batch": "works well for a model of this size",
+        "learning rate": "works well for a model of this size",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
         "alignment": "tokens of both sides correspond",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
@@ -264,7 +263,9 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
     found = [_settings((source, target), kinds, common) for kinds in pairs_of_kinds]
     reasons = _reasons((source, target), (first, also_first), found[0]["shared"], common)
     lengths = _lengths(corpus.pairs, (source.side, first), (target.side, also_first))
-    artificial, reasons["artificial"] = hallucination.suggested(corpus.pairs, source, target)
+    artificial = 0.0
+    if common > SAME_LANGUAGE:
+        artificial, reasons["artificial"] = hallucination.suggested(corpus.pairs, source, target)
     return TokenChoice(found[0], reasons, lengths, tuple(found), artificial)
 
 
