@@ -41,6 +41,8 @@ and for phonemes written without spaces.
 """
 LONGEST, MEASURED = 50, 1000
 """Maximum mean number of characters of a text, and maximum number of pairs from which the share is computed."""
+LONGEST_COMPARED: Final = 200
+"""Maximum number of letters of a text that is compared with another: time grows faster than with the square."""
 _JOINERS: Final = "\u200c\u200d"
 
 
@@ -62,8 +64,11 @@ def letters_of(text: str) -> list[str]:
 def stretches(source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int, int]]:
     """Return the stretches of at least `SHORTEST` letters that two texts have in common, in the same order in both.
 
-    Each is its place in the source, its place in the target, and its length, counted in letters (`letters_of`).
+    Each is its place in the source, its place in the target, and its length, counted in letters (`letters_of`). Texts of
+    more than `LONGEST_COMPARED` letters are not compared.
     """
+    if max(len(source), len(target)) > LONGEST_COMPARED:
+        return []
     matcher = SequenceMatcher(None, source, target, autojunk=False)
     return [(match.a, match.b, match.size) for match in matcher.get_matching_blocks() if match.size >= SHORTEST]
 
@@ -90,12 +95,12 @@ def suggested(pairs: int, source: Text, target: Text) -> tuple[float, str]:
     share = copied(source.lines[:MEASURED], target.lines[:MEASURED])
     certain = min(1.0, max(0.0, (share - COPIED[0]) / (COPIED[1] - COPIED[0])))
     few = min(1.0, math.log(ENOUGH / pairs) / math.log(ENOUGH / FEW))
-    return round(MOST * certain * few, 1), f"targets copy {share:.0%} of the letters of so few sources"
+    return round(MOST * certain * few, 1), f"few pairs, whose targets copy {100 * share:.0f} % of the source"
 
 
 def longer(ratio: float) -> float:
     """Return the factor by which a training with `ratio` artificial pairs for each pair is longer than without them."""
-    return 1 + LONGER * ratio / MOST
+    return 1 + LONGER * min(1.0, ratio / MOST)
 
 
 class Hallucination:

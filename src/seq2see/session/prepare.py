@@ -150,7 +150,8 @@ def choose_settings(
         hold_out: The number of pairs to validate on, or their share if below 1; None if the user has not set it.
     """
     model, steps = chosen_in("model", overlays), chosen_in("training", overlays).get("max_steps")
-    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps)
+    artificial = chosen_in("data", overlays).get("hallucination")
+    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps, artificial=artificial)
     suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
     most = min(LONGEST, found.model.longest - 1)
@@ -256,8 +257,7 @@ def write_corpus(
     is_learned = not valid_pairs
     if is_learned:
         valid_pairs = _learned_pairs(chosen, tokenizers)
-        asked = to_hold_out(request.valid)
-        few = "--valid held no pair out" if asked else "too few different sources to hold some out"
+        few = "--valid held no pair out" if to_hold_out(request.valid) else "too few different sources to hold some out"
         say(f"{few}: validation uses training pairs. Give other pairs with --valid")
     _warn_about_characters(valid_pairs, settings, tokenizers, say)
     valid, _ = store.write_tokenised(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")

@@ -90,6 +90,7 @@ def suggest(
     chosen: Mapping[str, Any] | None = None,
     known: config.Overlay | None = None,
     steps: int | None = None,
+    artificial: float | None = None,
 ) -> Suggestion:
     """Return settings for a surveyed corpus.
 
@@ -97,16 +98,16 @@ def suggest(
         chosen: The model settings of the user; if they name an RNN or convolutional model, the rest is chosen for it.
         known: Settings that are known to suit this corpus; they override the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
+        artificial: The number of artificial pairs for each pair that the user asks for.
     """
     tokens, architecture = choose_tokenizers(corpus), (chosen or {}).get("architecture", "transformer")
-    language, shared = tokens.language, tokens.shared
-    text = tokens_of(corpus, tokens.settings)
+    language, text = tokens.language, tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
-    if tokens.hallucination:
-        rule = rule._replace(trained=rule.trained * hallucination.longer(tokens.hallucination))
+    if used := tokens.hallucination if artificial is None else artificial:
+        rule = rule._replace(trained=rule.trained * hallucination.longer(used))
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
-        "model": {**_model(rule), "tie": "all" if shared else "decoder"},
+        "model": {**_model(rule), "tie": "all" if tokens.shared else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
@@ -115,8 +116,7 @@ def suggest(
     reasons = tokens.reasons | {
         "model": f"for {pairs} of {tokens.lengths}",
         "dropout": f"overfitting is {'likely' if rule.dropout > 0.15 else 'unlikely'} with {pairs}",
-        "batch": "works well for a model of this size",
-        "learning rate": "works well for a model of this size",
+        **dict.fromkeys(("batch", "learning rate"), "works well for a model of this size"),
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
         "alignment": "tokens of both sides correspond",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
