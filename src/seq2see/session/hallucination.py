@@ -64,8 +64,8 @@ def letters_of(text: str) -> list[str]:
 def stretches(source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int, int]]:
     """Return the stretches of at least `SHORTEST` letters that two texts have in common, in the same order in both.
 
-    Each is its place in the source, its place in the target, and its length, counted in letters (`letters_of`). Texts of
-    more than `LONGEST_COMPARED` letters are not compared.
+    Each is its place in the source, its place in the target, and its length, counted in letters (`letters_of`). Of
+    texts with more than `LONGEST_COMPARED` letters, none are returned.
     """
     if max(len(source), len(target)) > LONGEST_COMPARED:
         return []
