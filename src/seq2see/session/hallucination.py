@@ -95,7 +95,7 @@ def suggested(pairs: int, source: Text, target: Text) -> tuple[float, str]:
     share = copied(source.lines[:MEASURED], target.lines[:MEASURED])
     certain = min(1.0, max(0.0, (share - COPIED[0]) / (COPIED[1] - COPIED[0])))
     few = min(1.0, math.log(ENOUGH / pairs) / math.log(ENOUGH / FEW))
-    return round(MOST * certain * few, 1), f"few pairs, whose targets copy {100 * share:.0f} % of the source"
+    return round(MOST * certain * few, 1), f"few pairs; targets copy {100 * share:.0f} % of sources"
 
 
 def longer(ratio: float) -> float:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seq2see import config
+from seq2see.cli.display import table
 from seq2see.config import Data
 from seq2see.session import suggest
 from seq2see.session.hallucination import ENOUGH, FEW, MOST, Hallucination, copied, letters_of, stretches
@@ -197,3 +199,25 @@ def test_none_for_other_texts(make: object) -> None:
 def test_the_reason_is_a_fact_of_the_corpus() -> None:
     found = suggest.suggest(survey_corpus(inflected(100)))
     assert "100 %" in found.reasons["artificial"]
+
+
+def test_the_row_of_the_table_fits_in_one_line() -> None:
+    found = suggest.suggest(survey_corpus(inflected(100)))
+    facts = {"source_tokens": 900, "target_tokens": 1000, "pairs": 100, "stored_pairs": 4000, "stored_tokens": 76_000}
+    settings = config.resolve(found.settings)
+    made = suggest.choices(settings, found.reasons, set(), {**facts, "parameters": 1}, (68, 36), "CPU")
+    [line] = [line for line in table(made) if "random letters" in line]
+    assert line.startswith("artificial    20 pairs with random letters for each pair")
+    assert line.endswith("few pairs; targets copy 100 % of sources")
+    [steps] = [row.value for row in made if row.name == "steps"]
+    batches = settings.training.max_steps * settings.training.batch_tokens
+    assert steps.endswith(f"about {round(batches / 76_000)} epochs")
+
+
+def test_trainings_are_longer_with_artificial_pairs() -> None:
+    corpus = survey_corpus(inflected(100))
+    steps = [
+        suggest.suggest(corpus, artificial=each).settings["training"]["max_steps"] for each in (0.0, 10.0, 20.0, 99.0)
+    ]
+    assert steps[0] < steps[1] < steps[2] == steps[3]
+    assert suggest.suggest(corpus).settings["training"]["max_steps"] == steps[2]
