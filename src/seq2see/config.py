@@ -107,6 +107,7 @@ class Data:
     tags: str = about(
         "", "target languages, separated by spaces, that a source may ask for: '<2de> a house'; see --tag"
     )
+    hallucination: float = about(0.0, "artificial pairs for each training pair, with random letters; 0: none", 0, 100)
     window_pairs: int = _pairs(20_000, "number of pairs sorted by length together, for batches of similar length")
 
 
@@ -258,7 +259,6 @@ def foreign(architecture: str) -> tuple[str, ...]:
 
 
 # Reading and writing
-
 
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
 """Presets by name: settings by section, a description, and the name of the preset that it extends, if any."""

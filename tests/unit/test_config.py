@@ -26,6 +26,7 @@ KEYS = [
     "data.max_length",
     "data.validation_pairs",
     "data.tags",
+    "data.hallucination",
     "data.window_pairs",
     "model.architecture",
     "model.encoder_layers",

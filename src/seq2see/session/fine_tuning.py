@@ -31,7 +31,7 @@ FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
 SLOWER = 5
 """Factor by which the peak learning rate of a fine-tuning is lower than that of the original training (docs/log.md)."""
-FREE = {"max_length", "validation_pairs", "window_pairs", "dropout"}
+FREE = {"max_length", "validation_pairs", "window_pairs", "hallucination", "dropout"}
 """Settings in `data` and `model` that may differ from those of the run that is fine-tuned, because they change neither
 its tokens nor the shapes of its weights.
 """
@@ -183,6 +183,7 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
     steps = asked.get("max_steps", min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(EPOCHS * tokens / batch))))
     tenth = max(1, steps // 10)
     return {
+        "data": {"hallucination": 0.0},  # the model has learned to copy
         "training": {
             "batch_tokens": batch,
             "max_steps": steps,
@@ -192,7 +193,7 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
             "warmup_steps": tenth,
             "validate_every": tenth,
             "log_every": min(tenth, base.bundle.settings.training.log_every),
-        }
+        },
     }
 
 

@@ -167,7 +167,7 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
         assessment.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
         journal.read(run.folder),
         run.settings,
-        len(prepared.train),
+        prepared.facts["pairs"],
     )
 
 

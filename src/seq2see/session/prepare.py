@@ -36,7 +36,7 @@ from seq2see.machine import Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.transformer import Transformer
-from seq2see.session import suggest
+from seq2see.session import hallucination, suggest
 from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
 from seq2see.session.survey import HASH, Decides, Survey, as_count, by_either, by_source, held_out, to_hold_out
 from seq2see.text import corpora
@@ -150,7 +150,8 @@ def choose_settings(
         hold_out: The number of pairs to validate on, or their share if below 1; None if the user has not set it.
     """
     model, steps = chosen_in("model", overlays), chosen_in("training", overlays).get("max_steps")
-    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps)
+    artificial = chosen_in("data", overlays).get("hallucination")
+    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps, artificial=artificial)
     suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
     most = min(LONGEST, found.model.longest - 1)
@@ -246,14 +247,17 @@ def write_corpus(
     say(f"tokenising {total:,} pairs")
     valid_pairs = store.for_validation("the validation set", given, tokenizers, limit, say, refuse=True)
     train, kept_out, too_long = _write_training(folder, corpus, is_held_out, settings, tokenizers, base)
-    left = f"{len(train):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
+    counts = {"pairs": len(train), "source_tokens": train.source_tokens, "target_tokens": train.target_tokens}
+    if settings.data.hallucination:
+        train = hallucination.rewrite(folder, corpus, is_held_out, survey.sample, settings, tokenizers)
+        counts |= {"stored_pairs": len(train), "stored_tokens": train.source_tokens + train.target_tokens}
+    left = f"{counts['pairs']:,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
     _warn_about_length(too_long, total, limit, left, say)
     valid_pairs = valid_pairs or kept_out
     is_learned = not valid_pairs
     if is_learned:
         valid_pairs = _learned_pairs(chosen, tokenizers)
-        asked = to_hold_out(request.valid)
-        few = "--valid held no pair out" if asked else "too few different sources to hold some out"
+        few = "--valid held no pair out" if to_hold_out(request.valid) else "too few different sources to hold some out"
         say(f"{few}: validation uses training pairs. Give other pairs with --valid")
     _warn_about_characters(valid_pairs, settings, tokenizers, say)
     valid, _ = store.write_tokenised(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
@@ -266,14 +270,12 @@ def write_corpus(
         "corpus": corpus.name,
         "languages": corpus.train.languages._asdict(),
         "state": "prepared",
-        "pairs": len(train),
+        **counts,
         "validation_pairs": len(valid),
         "held_out_by": HASH if base is None else base.held_out_by,
         "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long.total(),
         "validation_dropped_too_long": max(0, len(given) - len(valid)),
-        "source_tokens": train.source_tokens,
-        "target_tokens": train.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
     }
     if is_learned:
@@ -408,9 +410,7 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
 
 
 def choose_micro_tokens(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return the maximum tokens in a forward pass: set by the user, else as before on this type of device, else by
-    the memory.
-    """
+    """Return the tokens per forward pass: the user's, else as before on this kind of device, else by the memory."""
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
     if before.micro_tokens not in (0, found):
@@ -440,7 +440,7 @@ def record_start(
         Began(
             folder,
             settings,
-            pairs=len(prepared.train),
+            pairs=facts["pairs"],
             validation_pairs=len(prepared.valid),
             dropped={reason: facts[f"dropped_{reason}"] for reason in ("empty", "too_long")},
             parameters=facts["parameters"],

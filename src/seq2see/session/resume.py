@@ -98,9 +98,10 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
                 f"{folder / 'manifest.json'}: '{fact}' is missing or no integer; the file is damaged. "
                 "Copy the run again"
             )
-    if len(train) != facts["pairs"]:
+    stored = facts.get("stored_pairs", facts["pairs"])  # more than there are in the corpus if some are artificial
+    if len(train) != stored:
         raise RunError(
-            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run started with {facts['pairs']:,}: it was "
+            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run started with {stored}: it was "
             "changed. Copy the run again, or train anew with --force"
         )
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from seq2see import config, patterns, special
 from seq2see.config import Data, Settings, model_in_words, preset
+from seq2see.session import hallucination
 from seq2see.session.survey import Side, Survey, Text, in_common
 
 
@@ -89,6 +90,7 @@ def suggest(
     chosen: Mapping[str, Any] | None = None,
     known: config.Overlay | None = None,
     steps: int | None = None,
+    artificial: float | None = None,
 ) -> Suggestion:
     """Return settings for a surveyed corpus.
 
@@ -96,27 +98,25 @@ def suggest(
         chosen: The model settings of the user; if they name an RNN or convolutional model, the rest is chosen for it.
         known: Settings that are known to suit this corpus; they override the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
+        artificial: The number of artificial pairs for each pair that the user asks for.
     """
     tokens, architecture = choose_tokenizers(corpus), (chosen or {}).get("architecture", "transformer")
-    language, shared = tokens.language, tokens.shared
-    text = tokens_of(corpus, tokens.settings)
+    language, text = tokens.language, tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
+    if used := tokens.hallucination if artificial is None else artificial:
+        rule = rule._replace(trained=rule.trained * hallucination.longer(used))
     settings = {
-        "data": tokens.settings,
-        "model": {**_model(rule), "tie": "all" if shared else "decoder"},
+        "data": {**tokens.settings, "hallucination": tokens.hallucination},
+        "model": {**_model(rule), "tie": "all" if tokens.shared else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = rounded(rule.alignment, 0.05) if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
-    size = "for a model of this size"
     reasons = tokens.reasons | {
         "model": f"for {pairs} of {tokens.lengths}",
-        "dropout": f"overfitting is likely with {pairs}"
-        if rule.dropout > 0.15
-        else f"overfitting is unlikely with {pairs}",
-        "batch": f"works well {size}",
-        "learning rate": f"works well {size}",
+        "dropout": f"overfitting is {'likely' if rule.dropout > 0.15 else 'unlikely'} with {pairs}",
+        **dict.fromkeys(("batch", "learning rate"), "works well for a model of this size"),
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
         "alignment": "tokens of both sides correspond",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
@@ -236,6 +236,8 @@ class TokenChoice:
     """The mean lengths of the two sides in their own units, such as `7 characters + 6 symbols`."""
     candidates: tuple[dict[str, Any], ...]
     """Overlays for the section `data` that trials may compare; the first equals `settings`."""
+    hallucination: float
+    """Number of artificial pairs for each pair (`session.hallucination`)."""
 
     @property
     def language(self) -> bool:
@@ -261,7 +263,10 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
     found = [_settings((source, target), kinds, common) for kinds in pairs_of_kinds]
     reasons = _reasons((source, target), (first, also_first), found[0]["shared"], common)
     lengths = _lengths(corpus.pairs, (source.side, first), (target.side, also_first))
-    return TokenChoice(found[0], reasons, lengths, tuple(found))
+    artificial = 0.0
+    if common > SAME_LANGUAGE:
+        artificial, reasons["artificial"] = hallucination.suggested(corpus.pairs, source, target)
+    return TokenChoice(found[0], reasons, lengths, tuple(found), artificial)
 
 
 def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
@@ -379,6 +384,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "model.cell",
         "model.d_hidden",
     ),
+    "artificial": ("data.hallucination",),
     "dropout": ("model.dropout", "training.agreement", "training.weight_decay"),
     "batch": ("training.batch_tokens",),
     "learning rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
@@ -446,9 +452,10 @@ def choices(
         machine: The value of the row `machine`.
     """
     data, model, training = settings.data, settings.model, settings.training
-    tokens_a_pair = (facts["source_tokens"] + facts["target_tokens"]) / facts["pairs"]
+    tokens = facts.get("stored_tokens", facts["source_tokens"] + facts["target_tokens"])
+    tokens_a_pair = tokens / facts.get("stored_pairs", facts["pairs"])
     pairs_a_step = max(1, round(training.batch_tokens / tokens_a_pair))
-    epochs = round(training.max_steps * training.batch_tokens / (tokens_a_pair * facts["pairs"]))
+    epochs = round(training.max_steps * training.batch_tokens / tokens)
     length = f"about {counted(epochs, 'epoch')}" if epochs else "less than an epoch"
     rate = training.peak_rate(model.d_model)
     stale = training.patience * training.validate_every
@@ -456,6 +463,7 @@ def choices(
         "source": _tokens(data, "source", vocabularies[0]) + (", for both sides" if data.shared else ""),
         "target": "shared with the source" if data.shared else _tokens(data, "target", vocabularies[1]),
         "model": f"{model_in_words(model)}: {facts['parameters']:,} parameters",
+        "artificial": f"{data.hallucination:g} pairs with random letters for each pair" if data.hallucination else "",
         "dropout": f"{model.dropout:g}"
         + (f"; R-Drop {training.agreement:g} (consistency loss)" if training.agreement else "")
         + (f"; weight decay {training.weight_decay:g}" if training.weight_decay else ""),

@@ -152,7 +152,7 @@ def prepare(
             config.write_toml(other, place / "settings.toml")
             facts = prepared.facts
         storage.write_manifest(place, facts)
-    few = len(prepared.train) < FEW_PAIRS
+    few = prepared.facts["pairs"] < FEW_PAIRS
     plan = {
         "challengers": {each.name: sorted(_changed(settings, each.overlay)) for each in tried},
         "compare_after": max(1, round(steps * (EARLY if few or minutes else EARLY_OF_MANY))),

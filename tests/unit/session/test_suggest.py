@@ -374,8 +374,11 @@ def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = N
 def test_every_row_has_a_reason_and_all_fits_in_116_columns(name: str) -> None:
     suggestion = suggest.suggest(surveyed(name))
     made = rows(config.resolve(suggestion.settings), {**suggestion.reasons, "machine": "found here"})
-    unaligned = () if suggestion.settings["training"]["alignment_weight"] else ("alignment",)
-    assert list(made) == [name for name in suggest.ROWS if name not in unaligned]
+    used = {
+        "alignment": suggestion.settings["training"]["alignment_weight"],
+        "artificial": suggestion.settings["data"]["hallucination"],
+    }
+    assert list(made) == [name for name in suggest.ROWS if used.get(name, True)]
     assert all(choice.why and not choice.yours for choice in made.values())
     lines = table(list(made.values()))
     assert max(map(len, lines)) <= 116
@@ -434,7 +437,7 @@ def test_no_settings_break_the_table(width: int, number: int, schedule: str, met
     lines = table(list(rows(config.resolve(overlay), {}, yours).values()))
     assert max(map(len, lines)) <= 116
     assert [line[:13].strip() for line in lines if line[0] != " "] == [
-        name for name in suggest.ROWS if name != "alignment"
+        name for name in suggest.ROWS if name not in ("alignment", "artificial")
     ]
 
 
