@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
-from seq2see.session.apart import Call
+from seq2see.kernels.apart import Call
 from seq2see.session.suggest import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides

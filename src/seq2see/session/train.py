@@ -25,10 +25,11 @@ from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.distributed import ranks
 from seq2see.errors import SettingError
+from seq2see.kernels import apart
 from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
 from seq2see.run import Run
-from seq2see.session import apart, fine_tuning, finish, notebook, prepare, resume, trials
+from seq2see.session import fine_tuning, finish, notebook, prepare, resume, trials
 from seq2see.session.request import Base, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
 from seq2see.session.survey import examine, problems, survey_corpus, to_hold_out
 from seq2see.text import corpora

@@ -9,7 +9,7 @@ from bench.alignment import generated
 
 from seq2see.config import Data
 from seq2see.errors import DataError
-from seq2see.session import apart
+from seq2see.kernels import apart
 from seq2see.session.survey import problems
 from seq2see.text.pair import NOTHING, pair_of
 from seq2see.tokens import aligner, tokenizers
