@@ -28,9 +28,10 @@ from seq2see.tokens.store import Store, Tokenizers
 
 SHORTEST: Final = 3
 """Minimum number of letters of a stretch that is taken for copied; shorter ones are often in common by chance."""
-FEW, ENOUGH, MOST = 100, 10_000, 20.0
+FEW, ENOUGH, MOST = 100, 1000, 20.0
 """With `FEW` pairs or fewer, `MOST` artificial pairs are made for each; with `ENOUGH` or more, none. Between them, the
-number falls with the logarithm of the number of pairs.
+number falls with the logarithm of the number of pairs. With 1,000 pairs a model copies well, and random letters break
+rules of the language, such as vowel harmony (docs/log.md).
 """
 LONGER: Final = 1.6
 """Share by which the maximum number of steps is raised with `MOST` artificial pairs for each pair; less with fewer."""

@@ -17,7 +17,7 @@ from seq2see.session.survey import survey_corpus
 from seq2see.text.pair import Pair
 
 DICE = random.Random(5)
-WORDS = ["".join(DICE.choices("abcdefghijklmnop", k=8)) for _ in range(ENOUGH)]
+WORDS = ["".join(DICE.choices("abcdefghijklmnop", k=8)) for _ in range(2000)]
 TAGS = ["V;PST", "V;PRS;3", "N;PL", "N;SG;GEN"]
 ENDINGS = dict(zip(TAGS, ["ed", "eth", "en", "es"], strict=True))
 DATA = Data(source_tokenizer="characters", target_tokenizer="characters", source_tags="last", shared=False)
@@ -145,12 +145,13 @@ def test_further_references_are_not_kept() -> None:
 
 
 def test_the_number_falls_gradually_with_the_number_of_pairs() -> None:
-    ratios = [ratio_of(inflected(count)) for count in (60, 100, 300, 1000, 4000)]
+    ratios = [ratio_of(inflected(count)) for count in (60, 100, 300, 700, 990)]
     assert ratios[:2] == [MOST, MOST]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[2] > ratios[3]
-    one, other = ratio_of(inflected(1000)), ratio_of(inflected(1050))
+    one, other = ratio_of(inflected(500)), ratio_of(inflected(510))
     assert other <= one <= other + 0.3
+    assert ratios[4] < 0.2
     assert FEW < ENOUGH
 
 
