@@ -161,6 +161,7 @@ class _Compilers(ThreadPoolExecutor):
     def __init__(self, device: int, loads: bool) -> None:
         super().__init__(os.cpu_count(), initializer=torch.cuda.set_device, initargs=(device,))
         self._loads = loads
+        self._loaded: list[Any] = []
 
     def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
         def compiled() -> Any:
@@ -168,22 +169,34 @@ class _Compilers(ThreadPoolExecutor):
             if self._loads:
                 with contextlib.suppress(Exception):  # the first launch will tell
                     _ = kernel.run  # a property that loads it
+                    self._loaded.append(kernel)
             return kernel
 
         return super().submit(compiled)
+
+    def make_launchers_again(self) -> None:
+        """Make the launchers of all loaded kernels once more, one after the other, by one thread.
+
+        Some versions of Triton compile a C extension for each launcher, all with the same name. If Python loads one of
+        them a second time, because two kernels have the same types of arguments, it puts the functions of that
+        extension into the module of this name that was loaded last. A thread that has just loaded another extension may
+        then read the wrong function from its module, and a launch fails with "function takes exactly 30 arguments (31
+        given)".
+        """
+        for kernel in self._loaded:
+            with contextlib.suppress(Exception):  # of a Triton that keeps launchers elsewhere
+                kernel._run = type(kernel._run)(kernel.src, kernel.metadata)
 
 
 def _compile(calls: list[tuple[Any, ...]], device: int, loads: bool) -> None:
     try:
         from triton import AsyncCompileMode
 
-        with (
-            torch.cuda.device(device),
-            _Compilers(device, loads) as pool,
-            AsyncCompileMode(pool, ignore_errors=True),
-        ):
-            for kernel, grid, given, fixed in calls:
-                kernel.warmup(*given, grid=grid, **fixed)
+        with torch.cuda.device(device), _Compilers(device, loads) as pool:
+            with AsyncCompileMode(pool, ignore_errors=True):
+                for kernel, grid, given, fixed in calls:
+                    kernel.warmup(*given, grid=grid, **fixed)
+            pool.make_launchers_again()
     except ImportError:  # an older Triton: each is compiled when it is first called
         pass
     except Exception as problem:  # compilers fail in many ways; the first call of the kernel will tell

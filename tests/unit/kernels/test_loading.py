@@ -198,3 +198,55 @@ def test_a_compiler_that_fails_is_a_warning(monkeypatch) -> None:
     with pytest.warns(UserWarning, match="could not be compiled ahead"), loading.compiled_ahead():
         loading.launch(kernel, (1,))
     assert not loading.is_collecting()
+
+
+def test_kernels_that_threads_load_at_once_get_their_own_launchers(compiler, monkeypatch) -> None:
+    """Python may return the same module for extensions of one name, so that a thread reads what another has loaded."""
+    last = {}
+    meeting = threading.Barrier(2, timeout=20)
+
+    class Launcher:
+        def __init__(self, src, metadata) -> None:
+            last["launch"] = src
+            if threading.current_thread() is not threading.main_thread():
+                meeting.wait()  # both threads have loaded theirs, and now read what was loaded last
+            self.launch = last["launch"]
+
+    class Compiled:
+        metadata = None
+
+        def __init__(self, src) -> None:
+            self.src, self._run = src, None
+
+        @property
+        def run(self):
+            if self._run is None:
+                self._run = Launcher(self.src, self.metadata)
+            return self._run
+
+    class Mode:
+        """Stands for Triton's `AsyncCompileMode`: waits for all kernels at its end."""
+
+        def __init__(self, pool, ignore_errors) -> None:
+            self.pool, self.futures = pool, []
+
+        def __enter__(self):
+            modes.append(self)
+            return self
+
+        def __exit__(self, *_) -> None:
+            found.extend(future.result() for future in self.futures)
+
+    class Compiling(Kernel):
+        def warmup(self, *given, grid, **fixed) -> None:
+            modes[-1].futures.append(modes[-1].pool.submit(Compiled, self.name))
+
+    modes, found = [], []
+    monkeypatch.setattr(loading.os, "cpu_count", lambda: 2)
+    compiler.AsyncCompileMode = Mode
+    kernels = [Compiling(), Compiling()]
+    kernels[0].name, kernels[1].name = "first", "second"
+    with loading.compiled_ahead():
+        for kernel in kernels:
+            loading.launch(kernel, (1,))
+    assert [kernel.run.launch for kernel in found] == ["first", "second"]
