@@ -47,7 +47,7 @@ def write(files: list[Path]) -> None:
     minutes = [row for each in results if isinstance(each, list) for row in each]
     text = PAGE.read_text(encoding="utf-8")
     for name, lines in (
-        ("tables", _tables(tables) if tables else []),
+        ("tables", _tables(tables, text) if tables else []),
         ("account", [line for each in profiles for line in _account(each)]),
         ("first minute", _first_minute(minutes) if minutes else []),
     ):
@@ -91,8 +91,8 @@ def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
         "Seconds from the command, by `python -m bench.gpu_first_minute`, until the settings are printed (before",
         "that, PyTorch is imported, the corpus is read, and tokenizers are trained and applied), until the first",
         "update is done, and until throughput reaches 90 % of its final median. First time: the folder of compiled",
-        'kernels is empty; second time: it is full. Versions are named by what changed, and "before" is the first.',
-        "Short pairs: 3,600 generated pairs of 3 to 20 words. A dash: the measurement ended before that.",
+        "kernels is empty; second time: it is full. Versions are named by what changed. Short pairs: 3,600 generated",
+        "pairs of 3 to 20 words. A dash: the measurement ended before that. Earlier versions are in the [log](log.md).",
         "",
         "| | version | settings | first update | full speed | settings to full speed | finished model |",
         "|---|---|---|---|---|---|---|",
@@ -107,7 +107,10 @@ def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def _tables(measured: list[dict[str, Any]]) -> list[str]:
+def _tables(measured: list[dict[str, Any]], page: str) -> list[str]:
+    """Return training, decoding and profile of each size; a section about decoding that was not measured again is taken
+    from the present page.
+    """
     first = measured[0]
     lines = [
         "Written by `python -m bench.gpu_page` from `python -m bench.gpu`: all systems of a table take turns in",
@@ -123,12 +126,14 @@ def _tables(measured: list[dict[str, Any]]) -> list[str]:
             for part, rows in parts.items():
                 known, _ = found.setdefault(name, {}).setdefault(part, (rows, each))
                 if part == "training" and known is not rows:  # of another version of seq2see, in a process of its own
-                    known[each["version"]] = rows["seq2see"]
+                    known[each["version"]] = rows["seq2see"] | {"ceiling": each["tflops"]}
     for name, parts in found.items():
         if "training" in parts:
             lines += _training(name, *parts["training"])
         if "decoding" in parts:
             lines += _decoding(name, *parts["decoding"])
+        elif kept := re.search(rf"^## Decoding, {name}\n.*?(?=^## |^<!-- )", page, flags=re.DOTALL | re.MULTILINE):
+            lines += [*kept[0].rstrip().splitlines(), ""]
         if "profile" in parts:
             lines += _profile(name, parts["profile"][0])
     lines += _paper({name: parts["training"][0] for name, parts in found.items() if "training" in parts})
@@ -143,14 +148,15 @@ def _training(name: str, rows: dict[str, Any], run: dict[str, Any]) -> list[str]
         "A step has 25,000 source tokens and 25,000 target tokens, in sentences of mixed length; vocabulary 37,000,",
         "dropout 0.1, Adam, weights in float32. The share is the model's FLOP/s, padding not counted, divided by the",
         f"{run['tflops']:.0f} TFLOP/s that multiplying matrices reached in the same process. The warm-up is the time",
-        "of the first rounds; for seq2see it is mostly Triton's compiler, whose output is cached for the next run.",
+        "of the first rounds; for seq2see it is mostly Triton's compiler, whose output is cached for the next run. A",
+        "row for an earlier version of seq2see was measured in a process of its own on the same machine.",
         "",
         "| | thousand target tokens/s | seq2see relative to it | share | warm-up |",
         "|---|---|---|---|---|",
     ]
     for each, row in rows.items():
         low, rate, high = (scale(row["rates"]) / 1e3 for scale in (min, median, max))
-        share, warm = row["tflops"] / run["tflops"], sum(row["warm_up_seconds"])
+        share, warm = row["tflops"] / row.get("ceiling", run["tflops"]), sum(row["warm_up_seconds"])
         lines.append(
             f"| {each} | {rate:.0f} ({low:.0f} to {high:.0f}) | {ours / 1e3 / rate:.2f}x | {share:.1%} | {warm:.1f} s |"
         )

@@ -344,7 +344,7 @@ test set once, with beam 5. The verdict is that of [the comparison over seeds](c
 duration of a run while up to fourteen others used the same GPU. "Trials" is the time of the
 [trials](explanation/choosing-settings.md#trials) relative to that of the training.
 
-Rows with fewer than five seeds were measured before this version used the alignment loss for such tasks, and
+Rows with fewer than four seeds were measured before this version used the alignment loss for such tasks, and
 `sounds/eng_us` also before trainings of its size were made longer. No published figures were found for old spelling
 (Bollmann 2019) by language, nor for these molecules and this Japanese corpus.
 
