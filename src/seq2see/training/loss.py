@@ -135,7 +135,7 @@ class _OutputLoss(torch.autograd.Function):
                 bias_gradient = (real_N1.sum() * (-smoothing / V)).to(bias_V.dtype).repeat(V)
         total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
         # Under autocast, cast once and not for each chunk; the sum of gradients stays as exact as the weights.
-        exact = loading.compute_dtype(hidden_ND)
+        exact = loading.compute_dtype(hidden_ND) if hidden_ND.is_cuda else hidden_ND.dtype
         output_weight_VD, output_bias_V = weight_VD.to(exact), None if bias_V is None else bias_V.to(exact)
         passes = 2 if agreement else 1
         once = len(hidden_ND) // passes
