@@ -126,6 +126,7 @@ def _tables(measured: list[dict[str, Any]], page: str) -> list[str]:
             for part, rows in parts.items():
                 known, _ = found.setdefault(name, {}).setdefault(part, (rows, each))
                 if part == "training" and known is not rows:  # of another version of seq2see, in a process of its own
+                    assert each["version"] not in known, "name other versions with --name of bench.gpu"
                     known[each["version"]] = rows["seq2see"] | {"ceiling": each["tflops"]}
     for name, parts in found.items():
         if "training" in parts:

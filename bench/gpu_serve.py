@@ -154,16 +154,18 @@ def page(results: dict[str, Any]) -> str:
         "its next request as soon as it has its answer; latency is measured by the client.",
         "",
         f"{results['gpu']}; {results['seconds']:g} s for each number of clients, after {results['warm_up']:g} s to",
-        "warm up. The clients are processes of the same machine. A dash: not measured.",
+        "warm up. The clients are processes of the same machine. A dash: not measured. Systems that were not",
+        "measured together with the others keep their rows of an earlier measurement on such a GPU.",
         "",
         "| | clients | requests/s | median latency, ms | 99th percentile, ms |",
         "|---|---|---|---|---|",
     ]
     earlier = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
-    measured = {row["name"]: row for row in results["rows"]}
-    for name in CANDIDATES:
+    measured = {f"{row['name']}, {row['precision']}": row for row in results["rows"]}
+    for candidate in CANDIDATES:
+        name = candidate if candidate.endswith("float32") else f"{candidate}, bfloat16"
         if name not in measured:  # its lines stay as they are
-            lines += [line for line in earlier if line.startswith(f"| {name}, ")]
+            lines += [line for line in earlier if line.startswith(f"| {name} |")]
             continue
         row = measured[name]
         loads = {each["clients"]: each for each in row["loads"]}

@@ -207,13 +207,14 @@ def parallel_map(
         few: number of blocks up to which no processes are started.
         seconds: duration of the work in this process, such as `SOON`, before these blocks are counted.
     """
-    rest = iter(blocks)
+    rest, here = iter(blocks), None
     if seconds:
-        yield from _for_a_while(make(*given), rest, seconds)
+        here = make(*given)
+        yield from _for_a_while(here, rest, seconds)
     first = list(islice(rest, few + 1))
     count = min(cores(), MOST)
     if len(first) <= few or count < 2 or not sys.executable:
-        yield from map(make(*given), chain(first, rest))
+        yield from map(here or make(*given), chain(first, rest))
         return
     crew: list[WorkerProcess] = []
     try:

@@ -7,11 +7,12 @@ of many short operations, such as the aligner, waits after each of them and take
 import contextlib
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from seq2see.machine import WorkerProcess
+from seq2see.machine import WorkerProcess, cores
 
 Result = TypeVar("Result")
 
@@ -24,13 +25,13 @@ class Call(Protocol):
 
 @contextlib.contextmanager
 def process(*expected: Callable[..., Any]) -> Iterator[Call]:
-    """Start a process, yield a function that calls others in it, and end it.
+    """Start a process, yield a function that calls others in it, and end it. On one core, no process is started.
 
     Args:
         expected: Functions that will be called, of modules that do not import torch. The process imports them when it
             starts, while this one does other work.
     """
-    if not sys.executable:  # Python is a part of another program
+    if cores() < 2 or not sys.executable:  # nothing to gain, or Python is a part of another program
         yield operator.call
         return
     worker = WorkerProcess(_Calling, expected)
@@ -58,10 +59,18 @@ class _Calling:
 
 
 def begin(function: Callable[..., Result], *given: Any) -> Callable[[], Result]:
-    """Begin to compute `function(*given)` in another process, and return a function that waits for the result."""
+    """Begin to compute `function(*given)` in another process, and return a function that waits for the result.
 
-    def work() -> Result:
-        with process(function) as call:
-            return call(function, *given)
+    If this program ends before, it does not wait, and the other process ends, too.
+    """
+    found: Future[Result] = Future()
 
-    return ThreadPoolExecutor(1).submit(work).result
+    def work() -> None:
+        try:
+            with process(function) as call:
+                found.set_result(call(function, *given))
+        except BaseException as problem:  # raised again by whoever asks for the result
+            found.set_exception(problem)
+
+    threading.Thread(target=work, name="apart", daemon=True).start()
+    return found.result

@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seq2see.kernels.loading import launch
@@ -36,6 +37,7 @@ class _Linear(torch.autograd.Function):
         return output_NE
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient_NE: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
         x_ND, weight_ED, output_NE = ctx.saved_tensors
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from seq2see.kernels.loading import is_collecting, launch, tried_once
 from seq2see.kernels.packed_attention import works_on
@@ -89,6 +90,7 @@ class _Rotated(torch.autograd.Function):
         return _rotate_rows(rows_NE, places_N, turns_LK22, columns, inverse=False)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient_NE: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
         places_N, turns_LK22 = ctx.saved_tensors
         return _rotate_rows(gradient_NE, places_N, turns_LK22, ctx.columns, inverse=True), None, None, None
@@ -142,6 +144,7 @@ class _NormOfSum(torch.autograd.Function):
         return output_ND
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient_ND: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
         sum_ND, weight_D, seed, mean_N, scale_N = ctx.saved_tensors
         gradient_ND = gradient_ND.contiguous()

@@ -226,7 +226,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         if memory_MD is None:
             rows, memory = self.w_qkv(query_ND), None
-            if self.rotary:  # queries and keys are, the values are not
+            if self.rotary:  # of queries and keys, which are the first columns, and not of values
                 turned = 2 * self.widths[0]
                 rows = rotate_columns(rows, queries.places_N, queries.longest, self.d_key, turned)
         else:

@@ -30,6 +30,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, relu: bool = False) -> Tenso
     return F.relu_(output) if relu else output
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether a module has hooks, which need its forward pass to be called."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
 class Linear(nn.Linear):
     """PyTorch's linear layer, with `linear` as its forward pass."""
 
@@ -229,13 +234,14 @@ class FeedForward(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.relu and isinstance(self.w_1, Linear) and not self.w_1._forward_hooks:  # not the int8 one of a search
+        # A layer in int8, as a search uses it, has a forward pass of its own, and hooks need that of the layer.
+        if self.relu and isinstance(self.w_1, Linear) and not has_hooks(self.w_1):
             return self.w_2(linear(x, self.w_1.weight, self.w_1.bias, relu=True))  # type: ignore[no-any-return]
         return self.w_2(self.activation(self.w_1(x)))  # type: ignore[no-any-return]
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer norm whose gradients on a CPU do not depend on the number of threads; otherwise the same as PyTorch's.
+    """Layer norm whose gradients on a CPU do not depend on the number of threads; in training on a GPU, our own kernel.
 
     The gradients of weight and bias are sums over all rows. PyTorch gives each thread a part of the rows, so that the
     rounding of the sums depends on the number of threads. It is the only operation in training for which this is so.
@@ -302,7 +308,7 @@ class Residual(nn.Module):
         """Return whether Triton kernels can be used: they need packed rows, a supported GPU, a norm without hooks."""
         if not x.is_cuda or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm) or not loading.are_available(x):
             return False
-        return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
+        return not has_hooks(self.norm)
 
     def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute dropout, residual sum and norm with one kernel (pre-norm: two), with fewer accesses to memory."""

@@ -4,7 +4,7 @@ From few pairs a model does not learn to copy letters that it has hardly seen. A
 and Neubig, "Pushing the limits of low-resource morphological inflection", 2019, who call this data hallucination): in a
 stretch that source and target have in common, letters are replaced by random ones, by the same on both sides.
 
-    walk V;PST -> walked        stretch `walk`        wumk V;PST -> wumked
+    walk V;PST -> walked        stretch `walk`        bumk V;PST -> bumked
 
 Tags stay as they are, and a letter beside a change stays, too, since the change may depend on it.
 """
@@ -154,12 +154,11 @@ class Hallucination:
     def mixed(self, pairs: Iterable[Pair], ratio: float) -> Iterator[Pair]:
         """Yield each pair, and `ratio` artificial pairs for each on average.
 
-        Each pair is repeated as often as artificial ones are to be made from it, so that at least half of all pairs are
-        real, and no real pair has more weight than another.
+        Each pair is repeated as often, so that at least half of all pairs are real; all are repeated equally often.
         """
         for number, pair in enumerate(pairs):
             wanted = int(ratio * (number + 1)) - int(ratio * number)
-            yield from [pair] * max(1, wanted)
+            yield from [pair] * max(1, math.ceil(ratio))
             yield from filter(None, (self.make(pair) for _ in range(wanted)))
 
 

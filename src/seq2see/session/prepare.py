@@ -410,7 +410,7 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
 
 
 def choose_micro_tokens(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return the tokens per forward pass: the user's, else as before on this kind of device, else by the memory."""
+    """Return the tokens per forward pass: as the user set it, else as before on such a device, else by the memory."""
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
     if before.micro_tokens not in (0, found):

@@ -21,6 +21,8 @@ from seq2see.training.events import INTERRUPTED, Finished
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
 """Entries of the manifest that must be integers for a training to be resumed, because they are reported again."""
+OPTIONAL = ("stored_pairs", "stored_tokens")
+"""Entries of the same kind that only runs with artificial pairs have."""
 FORMER_NAMES = {"rate": "learning rate"}
 """Names of rows in the table of chosen settings (`choices`) in manifests of older versions, with the names of today."""
 
@@ -92,7 +94,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
             f"{folder}: the corpus was not aligned when the run started, so training.alignment_weight must stay 0. "
             "Train anew with --force"
         )
-    for fact in COUNTED:
+    for fact in (*COUNTED, *(name for name in OPTIONAL if name in facts)):
         if type(facts.get(fact)) is not int:
             raise RunError(
                 f"{folder / 'manifest.json'}: '{fact}' is missing or no integer; the file is damaged. "
@@ -101,7 +103,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     stored = facts.get("stored_pairs", facts["pairs"])  # more than there are in the corpus if some are artificial
     if len(train) != stored:
         raise RunError(
-            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run started with {stored}: it was "
+            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run started with {stored:,}: it was "
             "changed. Copy the run again, or train anew with --force"
         )
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))

@@ -2,7 +2,7 @@
 
 The sample shows the kind of text of each side (`Survey.texts`), by which tokenizers are suggested, and which texts are
 too frequent to be held out for validation (`held_out`). Blocks of consecutive pairs are kept, too, in which the package
-`doctor` finds likely problems (`examine`).
+`doctor` finds likely problems (`problems`).
 """
 
 import random
@@ -21,7 +21,7 @@ from zlib import crc32
 from seq2see import machine, patterns
 from seq2see.config import TagPlace
 from seq2see.doctor import characters
-from seq2see.errors import DataError, SettingError
+from seq2see.errors import DataError, RunError, SettingError
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.rows import in_blocks
@@ -43,7 +43,7 @@ LINES = 20_000
 """Maximum number of pairs, drawn at random from the sample, from which the kinds of tokenizers are chosen."""
 STRETCHES = 64
 """Maximum number of blocks of `BLOCK` consecutive pairs, evenly spread over the corpus, that are kept to be checked for
-problems (`examine`).
+problems (`problems`).
 """
 
 
@@ -230,12 +230,16 @@ def examine(corpus: Corpus, survey: Survey, given: Iterable[Pair] | None, found:
         given: The validation pairs as they were opened. If that was from files, the advice names the first file.
         found: Function that returns the result of `problems`.
     """
-    lines = found()
     looked_at = sum(len(stretch) for _, stretch in survey.stretches)
-    # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training. `found`
-    # has the same list of blocks, so that it is emptied.
-    survey.stretches.clear()
-    survey.sample = []
+    try:
+        lines = found()
+    except RunError as problem:  # its process was killed, for example; that is no reason to end a training
+        return [f"the corpus could not be examined: {problem}"]
+    finally:
+        # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training.
+        # `found` has the same list of blocks, so that it is emptied.
+        survey.stretches.clear()
+        survey.sample = []
     if not lines:
         return []
     if looked_at < survey.pairs:

@@ -5,7 +5,8 @@ builds the model, trains it and writes the report. A resumed run (`resume`) star
 (`fine_tuning`) replaces a few steps, short trainings may compare settings first (`trials`), and under torchrun all
 processes but the first only train (`resume.follow`).
 
-The pairs are read twice, whatever their number: once by the survey, and once to tokenise them.
+The pairs are read twice, whatever their number: once by the survey, and once to tokenise them. If artificial pairs are
+made of them (`hallucination`), they are few and read once more.
 """
 
 import contextlib
@@ -151,10 +152,11 @@ def new_run(request: Request, group: Group) -> Run:
         was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
         if not (was_made and request.resume and resume.can_resume(request)):
             with contextlib.ExitStack() as until_made:
+                making = request
                 if device.type == "cuda":  # a thread compiles kernels meanwhile, which would slow this process down
                     call = until_made.enter_context(apart.process(Tokenizers.learn, aligner.link))
-                    request = replace(request, call=call)
-                prepared, examined = make_folder(request, corpus, given, base, device)
+                    making = replace(request, call=call)
+                prepared, examined = make_folder(making, corpus, given, base, device)
             return learn(request, prepared, device, group, examined)
     return start(request, group)
 
@@ -177,7 +179,7 @@ def make_folder(
     else:
         chosen = fine_tuning.choose_settings(base, survey, corpus, request)
     prepare.check_memory(chosen.settings, device)
-    later = apart.begin if device.type == "cuda" else partial
+    later = apart.begin if device.type == "cuda" else partial  # examined meanwhile, or when the result is asked for
     found = later(problems, survey.stretches, survey.every, valid_pairs, corpus.train.languages)
     prepare.begin_compiling(chosen.settings, device)
     with storage.made(request.folder) as folder:

@@ -142,10 +142,10 @@ class RecordedPasses:
         used = [copies.get(weight, weight) for weight in self._weights]
         found = torch.autograd.grad(loss[0] / self._tokens, used, allow_unused=True)
         with torch.no_grad():
+            learned = [(weight.grad, by) for weight, by in zip(self._weights, found, strict=True)]
             for dtype in (torch.float32, torch.bfloat16):
-                learned = [pair for pair in zip(self._weights, found, strict=True) if pair[1] is not None]
-                sums = [weight.grad for weight, by in learned if by.dtype == dtype and weight.grad is not None]
-                parts = [by for _, by in learned if by.dtype == dtype]
+                sums = [total for total, by in learned if total is not None and by is not None and by.dtype == dtype]
+                parts = [by for total, by in learned if total is not None and by is not None and by.dtype == dtype]
                 if dtype == torch.bfloat16 and parts:
                     parts, narrow = [torch.empty_like(each) for each in sums], parts
                     torch._foreach_copy_(parts, narrow)

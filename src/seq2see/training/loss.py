@@ -2,7 +2,7 @@
 
 Read `written_out` first: it is the definition. `smoothed_cross_entropy` computes the same, and is used in training.
 Logits over the vocabulary are by far the largest tensors of a step, so they are computed, used and freed a few rows at
-a time, together with their gradient: about `CHUNK_NUMBERS` of them exist at once (`CHUNK_NUMBERS_ON_GPU` on a GPU), and
+a time, together with their gradient: about `CHUNK_NUMBERS` of them exist at once (`CHUNK_BYTES_ON_GPU` on a GPU), and
 with R-Drop or in bfloat16 two or three times as many.
 """
 
@@ -23,10 +23,8 @@ CHUNK_NUMBERS = 6_000_000
 slow; more take memory (docs/log.md).
 """
 
-CHUNK_NUMBERS_ON_GPU = 256_000_000
-"""Approximate number of logits in a chunk of rows on a GPU, which has ample memory, and where every kernel launch takes
-time.
-"""
+CHUNK_BYTES_ON_GPU = 512_000_000
+"""Approximate size of the logits of a chunk of rows on a GPU, where every kernel launch takes time."""
 
 
 class Loss(NamedTuple):
@@ -134,12 +132,14 @@ class _OutputLoss(torch.autograd.Function):
             if bias_V is not None and ctx.needs_input_grad[2]:
                 bias_gradient = (real_N1.sum() * (-smoothing / V)).to(bias_V.dtype).repeat(V)
         total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
-        # Under autocast, cast once and not for each chunk; the sum of gradients stays as exact as the weights.
+        # Under autocast, which is for GPUs only, cast once and not for each chunk; the sum of gradients stays as exact
+        # as the weights.
         exact = loading.compute_dtype(hidden_ND) if hidden_ND.is_cuda else hidden_ND.dtype
         output_weight_VD, output_bias_V = weight_VD.to(exact), None if bias_V is None else bias_V.to(exact)
         passes = 2 if agreement else 1
         once = len(hidden_ND) // passes
-        rows = max(1, (CHUNK_NUMBERS if hidden_ND.device.type == "cpu" else CHUNK_NUMBERS_ON_GPU) // (V * passes))
+        numbers = CHUNK_BYTES_ON_GPU // exact.itemsize if hidden_ND.is_cuda else CHUNK_NUMBERS
+        rows = max(1, numbers // (V * passes))
         for first in range(0, once, rows):
             last = min(first + rows, once)
             places = [slice(first + before, last + before) for before in range(0, passes * once, once)]

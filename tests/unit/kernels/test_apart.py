@@ -2,6 +2,8 @@
 
 import operator
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,15 @@ def test_links_and_problems_are_the_same_from_another_process(tmp_path: Path):
             found.append((share, [(store.folder / LINKS).read_bytes() for store in (train, valid)]))
     assert found[0] == found[1]
     assert begun() == problems(stretches, 1, pairs[:50], NOTHING) != []
+
+
+def test_a_program_that_ends_waits_for_nothing_that_it_has_begun():
+    """As after Ctrl-C or an error while the corpus is prepared."""
+    code = "import time; from seq2see.kernels import apart; apart.begin(time.sleep, 60); raise SystemExit(2)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 2
+
+
+def test_one_core_needs_no_other_process(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(apart, "cores", lambda: 1)
+    with apart.process(os.getpid) as call:
+        assert call(os.getpid) == os.getpid()

@@ -8,9 +8,10 @@ import torch
 
 from conftest import random_words
 from seq2see.config import Overlay
-from seq2see.errors import DataError
+from seq2see.errors import DataError, RunError
 from seq2see.session import train
 from seq2see.session.request import Prepared, Request, Said
+from seq2see.session.survey import examine, survey_corpus
 from seq2see.storage import read_manifest
 from seq2see.text.corpora import open_corpus
 from seq2see.text.pair import Pair
@@ -111,3 +112,17 @@ def test_targets_that_cannot_be_written_are_counted_where_exact_match_chooses(
     assert [line.partition(" cannot")[0] for line in warnings(said)] == (
         [f"warning: {count} of {count} validation targets"] if warned else []
     )
+
+
+def test_a_corpus_that_cannot_be_examined_is_still_trained_on(tmp_path: Path) -> None:
+    """The examination may run in a process of its own, which may be killed."""
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb\nc\td\n", encoding="utf-8")
+    corpus = open_corpus(path)
+    survey = survey_corpus(corpus.train)
+
+    def killed() -> list[str]:
+        raise RunError("a worker process ended")
+
+    assert examine(corpus, survey, None, killed) == ["the corpus could not be examined: a worker process ended"]
+    assert not survey.stretches
