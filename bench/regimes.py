@@ -339,9 +339,10 @@ def joined_scores(side: list[list[dict[str, Any]]], names: Sequence[str], data: 
 PAGE = """# Corpora of many kinds, without an option
 
 Written by `python -m bench.regimes page`. Each row compares release 0.1.0 with this version. Both trained with `seq2see
-train TRAIN --valid DEV` and no other option, several seeds side by side on one H200; each finished model translated the
-test set once, with beam 5. The verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean
-duration of a run while up to fourteen others used the same GPU. "Trials" is the time of the
+train TRAIN --valid DEV` and no other option, several seeds side by side on one H200 (`inflection/finnish-low` and
+`inflection/swahili-low` on one core of a CPU); each finished model translated the test set once, with beam 5. The
+verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean duration of a run while up to 22
+others used the same GPU, or of a run on one core. "Trials" is the time of the
 [trials](explanation/choosing-settings.md#trials) relative to that of the training.
 
 Rows with fewer than four seeds were measured before this version used the alignment loss for such tasks, and
