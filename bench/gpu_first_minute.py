@@ -121,9 +121,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each, pairs in corpora(folder).items():
-            for turn, limit in zip(
-                ("first", "second") if each in options.corpora else (), options.limits, strict=False
-            ):
+            if each not in options.corpora:
+                continue
+            for turn, limit in zip(("first", "second"), options.limits, strict=True):
                 cache = folder / f"cache {each}"
                 row = measure(pairs, options.source.absolute(), folder, cache, limit)
                 results.append({"version": options.name, "corpus": each, "turn": turn} | row)

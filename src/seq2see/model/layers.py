@@ -23,15 +23,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:
     """Return x W^T + b, or ReLU(x W^T + b). In training on a GPU, the gradient of the bias has a kernel of its own."""
-    if x.is_cuda and x.dim() == 2 and torch.is_grad_enabled() and loading.are_available(x):
+    if _trains_on_gpu(x):
         given = (tensor.to(loading.compute_dtype(x)) for tensor in (x, weight, bias))
         return loading.linear().linear(*given, relu)  # type: ignore[no-any-return]
     output = F.linear(x, weight, bias)
     return F.relu_(output) if relu else output
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Return whether a module has hooks, which need its forward pass to be called."""
+def _trains_on_gpu(rows: Tensor) -> bool:
+    """Return whether packed rows are part of a training on a GPU that can run our Triton kernels."""
+    return rows.is_cuda and rows.dim() == 2 and torch.is_grad_enabled() and loading.are_available(rows)
+
+
+def _has_own_hooks(module: nn.Module) -> bool:
+    """Return whether this module itself has hooks, which need its forward pass to be called."""
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
@@ -235,7 +240,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # A layer in int8, as a search uses it, has a forward pass of its own, and hooks need that of the layer.
-        if self.relu and isinstance(self.w_1, Linear) and not has_hooks(self.w_1):
+        if self.relu and isinstance(self.w_1, Linear) and not _has_own_hooks(self.w_1):
             return self.w_2(linear(x, self.w_1.weight, self.w_1.bias, relu=True))  # type: ignore[no-any-return]
         return self.w_2(self.activation(self.w_1(x)))  # type: ignore[no-any-return]
 
@@ -248,7 +253,7 @@ class LayerNorm(nn.LayerNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_cuda and x.dim() == 2 and torch.is_grad_enabled() and loading.are_available(x):
+        if _trains_on_gpu(x):
             return loading.rows().norm_of_sum(x, None, self, 0.0, loading.compute_dtype(x))  # type: ignore[no-any-return]
         if x.is_cuda or not torch.is_grad_enabled():
             return super().forward(x)
@@ -308,7 +313,7 @@ class Residual(nn.Module):
         """Return whether Triton kernels can be used: they need packed rows, a supported GPU, a norm without hooks."""
         if not x.is_cuda or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm) or not loading.are_available(x):
             return False
-        return not has_hooks(self.norm)
+        return not _has_own_hooks(self.norm)
 
     def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute dropout, residual sum and norm with one kernel (pre-norm: two), with fewer accesses to memory."""

@@ -142,10 +142,13 @@ class RecordedPasses:
         used = [copies.get(weight, weight) for weight in self._weights]
         found = torch.autograd.grad(loss[0] / self._tokens, used, allow_unused=True)
         with torch.no_grad():
-            learned = [(weight.grad, by) for weight, by in zip(self._weights, found, strict=True)]
+            learned = [
+                (weight.grad, by)
+                for weight, by in zip(self._weights, found, strict=True)
+                if weight.grad is not None and by is not None  # a weight that this batch does not use
+            ]
             for dtype in (torch.float32, torch.bfloat16):
-                sums = [total for total, by in learned if total is not None and by is not None and by.dtype == dtype]
-                parts = [by for total, by in learned if total is not None and by is not None and by.dtype == dtype]
+                sums, parts = ([pair[side] for pair in learned if pair[1].dtype == dtype] for side in (0, 1))
                 if dtype == torch.bfloat16 and parts:
                     parts, narrow = [torch.empty_like(each) for each in sums], parts
                     torch._foreach_copy_(parts, narrow)
