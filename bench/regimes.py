@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Job:
     corpus: str
     seed: int
     on: str
-    settings: list[str] = field(default_factory=list)
+    settings: tuple[str, ...] = ()
     """Assignments such as `model.dropout=0.3`."""
 
     @property
@@ -84,7 +84,10 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def work() -> None:
-    """Do the jobs that come in on stdin, one line of JSON each, and answer each with a line."""
+    """Do the jobs that come in on stdin, one line of JSON each, and answer each with a line; end after a failure.
+
+    After some errors of a GPU, every later call in the same process fails.
+    """
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
     for line in sys.stdin:
         asked = json.loads(line)
@@ -93,6 +96,8 @@ def work() -> None:
         except Exception as problem:
             answer = {"error": f"{type(problem).__name__}: {problem}"[:500]}
         print(json.dumps(answer, ensure_ascii=False), file=answers, flush=True)
+        if "error" in answer:
+            return
 
 
 def train_and_translate(asked: dict[str, Any]) -> dict[str, Any]:
@@ -131,13 +136,22 @@ def train_and_translate(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_jobs(jobs: list[Job], options: argparse.Namespace) -> int:
-    """Run jobs side by side until none is left or the time is over; return how many are left."""
+    """Run jobs side by side until none is left or the time is over; return how many are left.
+
+    A job that fails is run once more, by a new worker: with MPS, a fault of one process ends all others, too.
+    """
     deadline = time.monotonic() + 60 * options.minutes
     lock, waiting, longest = threading.Lock(), list(reversed(jobs)), [0.0]
     out = options.out.open("a", encoding="utf-8")
     processes: list[subprocess.Popen[str]] = []
+    failed: set[Job] = set()
 
     def serve() -> None:
+        while serve_until_failure():
+            pass
+
+    def serve_until_failure() -> bool:
+        """Start a worker and give it jobs; return whether a job has failed, so that another worker is needed."""
         process = start_worker(options.source)
         processes.append(process)
         assert process.stdin is not None
@@ -145,7 +159,8 @@ def run_jobs(jobs: list[Job], options: argparse.Namespace) -> int:
         while True:
             with lock:
                 if not waiting or time.monotonic() > deadline - min(60, longest[0] / 2):
-                    break
+                    process.stdin.close()
+                    return False
                 job = waiting.pop()
             train, valid, test = (str(path) for path in files(options.data, job.corpus, job.on))
             began = time.monotonic()
@@ -158,14 +173,18 @@ def run_jobs(jobs: list[Job], options: argparse.Namespace) -> int:
             if not line:
                 with lock:
                     waiting.append(job)
-                break  # killed at the deadline
+                return False  # killed at the deadline
             row = asdict(job) | json.loads(line)
             with lock:
                 longest[0] = max(longest[0], time.monotonic() - began)
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
                 out.flush()
+                if "error" in row and job not in failed:
+                    failed.add(job)
+                    waiting.append(job)
             print(describe(row, options.data), file=sys.stderr, flush=True)
-        process.stdin.close()
+            if "error" in row:
+                return True
 
     threads = [threading.Thread(target=serve) for _ in range(min(options.workers, len(jobs)))]
     for thread in threads:
@@ -361,12 +380,12 @@ def planned(options: argparse.Namespace) -> list[Job]:
     corpora = list(CORPORA)
     if options.only:
         corpora = list(dict.fromkeys(name for each in options.only for name in CORPORA if name.startswith(each)))
-    variants = [(options.label, corpora, [])]
+    variants: list[tuple[str, list[str], Sequence[str]]] = [(options.label, corpora, ())]
     if options.variants:
         lines = [line.split() for line in options.variants.read_text(encoding="utf-8").splitlines() if line.strip()]
         variants = [(label, names.split(","), settings) for label, names, *settings in lines]
     jobs = [
-        Job(label, corpus, seed, options.on, settings)
+        Job(label, corpus, seed, options.on, tuple(settings))
         for seed in range(1, options.seeds + 1)
         for label, names, settings in variants
         for name in names
