@@ -7,6 +7,7 @@ means *may be attended to*.
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -67,9 +68,10 @@ def _check_keep(keep: Tensor | None, weights: tuple[int, ...]) -> None:
 
 
 def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape to which all shapes broadcast, or None if they do not."""
     try:
-        return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
-    except RuntimeError:
+        return np.broadcast_shapes(*shapes)  # that of torch imports SymPy, which takes as long as 30 updates
+    except ValueError:
         return None
 
 

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -241,6 +243,17 @@ def test_queries_keys_values_and_masks_that_do_not_fit(query, key, value, keep, 
     with pytest.raises(ValueError, match=words[0]) as caught:
         scaled_dot_product_attention(torch.ones(query), torch.ones(key), torch.ones(value), mask)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_checking_shapes_does_not_import_sympy():
+    """PyTorch's `broadcast_shapes` does, which takes 0.3 s, and more than a second if the disk is slow."""
+    code = """
+import sys, torch
+from seq2see.model.attention import scaled_dot_product_attention
+scaled_dot_product_attention(*torch.ones(3, 2, 4), torch.ones(2, 2, dtype=torch.bool))
+sys.exit("sympy" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_one_memory_may_serve_a_whole_batch():
