@@ -2,7 +2,8 @@
 
     python -m bench.regimes run --data FOLDER --out results.jsonl --minutes 8 --workers 12
     python -m bench.regimes run --data FOLDER --out old.jsonl --label 0.1.0 --source build/v010/src
-    python -m bench.regimes page results.jsonl old.jsonl --write docs/regimes.md
+    python -m bench.regimes keep results.jsonl old.jsonl --data FOLDER
+    python -m bench.regimes page
 
 `run` trains, translates the test set once with the finished model, and appends a line of JSON for each run to `--out`.
 It starts no run that may not end within `--minutes`, and skips what `--out` or `--done` already contains: repeat the
@@ -10,6 +11,12 @@ same command until it says that nothing is left. `--source` runs another version
 chosen, `--on dev` scores the validation set instead, and `--variants FILE` tries settings: each line is a label, a
 comma-separated list of corpora, and assignments, such as `d3 sounds/ita model.dropout=0.3 training.weight_decay=0.3`.
 On a GPU, runs side by side are several times faster with NVIDIA's MPS (`nvidia-cuda-mps-control -d`).
+
+`keep` adds the runs on test sets to `bench/regimes-scores.jsonl`, which is part of the repository and contains no texts
+(`bench.regimes_scores`), and `page` writes docs/regimes.md from this file alone. To measure more seeds later, exclude
+the kept ones: `run --seeds 8 --done bench/regimes-scores.jsonl`. A run that was kept before is replaced only with
+`--replace`. After a change that alters trainings, measure all kept seeds of a corpus again: all runs with the label
+`now` are compared as runs of one system.
 """
 
 import argparse
@@ -25,6 +32,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from bench import regimes_scores
+from bench.regimes_scores import Row
 
 ROOT = Path(__file__).parent.parent
 SMALL = tuple(f"sounds/{name}" for name in ("ita", "khm", "lav", "mlt_latn", "slv", "wel_sw"))
@@ -45,6 +55,8 @@ CORPORA: dict[str, str] = {
     "japanese": "bleu",
 }
 """Corpora with the score of the table, in the order in which they are run."""
+METRICS = {"word_error": "exact", "exact": "exact", "bleu": "bleu"}
+"""The metric of `seq2see evaluate` that a score of the table is computed from; word error is 100 minus exact match."""
 
 
 @dataclass(frozen=True)
@@ -110,16 +122,18 @@ def train_and_translate(asked: dict[str, Any]) -> dict[str, Any]:
 
         overlay = {section: dict(values) for section, values in parse_assignments(asked["settings"]).items()}
     overlay.setdefault("training", {})["seed"] = asked["seed"]
+    test = read_pairs(Path(asked["test"]))
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
         run = seq2see.train(asked["train"], Path(place) / "run", valid=asked["valid"], settings=overlay)
         trained = time.perf_counter()
-        outputs = run.translate([source for source, _ in read_pairs(Path(asked["test"]))], beam=5)
+        outputs = run.translate([source for source, _ in test], beam=5)
         manifest = run.manifest
         settings = asdict(run.settings)
         rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return {
         "outputs": outputs,
+        "test_set": regimes_scores.fingerprint(test),
         "seconds": round(trained - began, 1),
         "training_seconds": manifest["trained_in_seconds"],
         "steps": manifest["steps"],
@@ -209,37 +223,47 @@ def start_worker(source: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, text=True, env=environment, cwd=ROOT)
 
 
-def describe(row: dict[str, Any], data: Path) -> str:
+def describe(row: Row, data: Path) -> str:
     """Return a line about a run that has ended."""
     name = f"{row['label']} {row['corpus']} seed {row['seed']} on {row['on']}"
     if "error" in row:
         return f"{name}: {row['error']}"
-    value = score(row, data, CORPORA[row["corpus"]])
-    return f"{name}: {CORPORA[row['corpus']]} {value:.2f}, {row['steps']:,} steps, {row['seconds']:.0f} s"
+    unit = CORPORA[row["corpus"]]
+    found = regimes_scores.score(row["outputs"], read_pairs(files(data, row["corpus"], row["on"])[2]), METRICS[unit])
+    return f"{name}: {unit} {in_unit(found.value, unit):.2f}, {row['steps']:,} steps, {row['seconds']:.0f} s"
 
 
-def score(row: dict[str, Any], data: Path, name: str) -> float:
-    """Return the score of a run on the set that it translated."""
-    scores = scores_of(row, data, "exact" if name == "word_error" else name)
-    return 100 - scores["exact"].value if name == "word_error" else float(scores[name].value)
+def in_unit(value: float, unit: str) -> float:
+    """Return a score as the table has it."""
+    return 100 - value if unit == "word_error" else value
 
 
-def scores_of(row: dict[str, Any], data: Path, name: str) -> Any:
-    """Return the score with its counts for each item, for tests of significance."""
-    from seq2see.evaluation import metrics
-
-    targets = [[target] for _, target in read_pairs(files(data, row["corpus"], row["on"])[2])]
-    return metrics.score([[text] for text in row["outputs"]], targets, names=[name])
-
-
-def read_rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def read_rows(paths: Sequence[Path]) -> Iterator[Row]:
     """Yield the results in several files, without those that failed."""
     for path in paths:
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                if "error" not in row:
-                    yield row
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            if "error" not in row:
+                yield row
+
+
+def keep_scores(options: argparse.Namespace) -> None:
+    """Add the results on test sets to the scores in the repository."""
+    rows = []
+    for row in read_rows(options.results):
+        if row["on"] == "test":
+            test = read_pairs(files(options.data, row["corpus"], "test")[2])
+            version = options.version or (current_commit() if row["label"] == "now" else row["label"])
+            rows.append(regimes_scores.without_texts(row, test, METRICS[CORPORA[row["corpus"]]], version))
+    written, known = regimes_scores.keep(rows, options.scores, options.replace)
+    note = f"; already there: {known} (--replace writes them again)" if known else ""
+    print(f"{options.scores}: runs written: {written}{note}", file=sys.stderr)
+
+
+def current_commit() -> str:
+    """Return the commit of this checkout, abbreviated."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
 CONLL_2018 = {
@@ -270,63 +294,53 @@ for, and their tables could not be read.
 UNITS = {"word_error": "word error, %", "exact": "exact match, %", "bleu": "BLEU"}
 
 
-def write_page(options: argparse.Namespace) -> None:
+def write_page(scores: Path, page: Path, against: str = "0.1.0") -> None:
     """Write the table: both versions beside each other, with the comparison over seeds of `seq2see evaluate`.
 
-    Lines of the present page whose corpora are not among the results of both versions stay as they are.
+    A line of the present page stays as it is if not all of its corpora have kept scores of both versions.
     """
-    rows = sorted((row for row in read_rows(options.results) if row["on"] == "test"), key=lambda row: row["seed"])
+    rows = regimes_scores.read(scores)
     groups = {"sounds, six languages of 800 words": SMALL} | {name: (name,) for name in CORPORA if name not in SMALL}
-    page = options.write.read_text(encoding="utf-8") if options.write.exists() else ""
+    present = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
     columns = ["corpus", "score", "0.1.0", "now", "difference (95 % interval)", "verdict", "published", "settings now"]
-    earlier = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+    earlier = {line.split(" | ")[0].removeprefix("| "): line for line in present if line.startswith("| ")}
     lines = []
     for title, names in groups.items():
         sides = [
             [[row for row in rows if row["label"] == label and row["corpus"] == name] for name in names]
-            for label in ("now", options.against)
+            for label in ("now", against)
         ]
-        if all(any(each) for each in sides):
-            lines.append(table_row(title, names, *sides, options.data))
+        if all(all(each) for each in sides):
+            lines.append(table_row(title, *sides))
         elif title in earlier:
             cells = earlier[title].split(" | ")
             cells[columns.index("published")] = PUBLISHED.get(title, "")
             lines.append(" | ".join(cells))
     head = f"| {' | '.join([*columns, 'seconds, trials'])} |"
-    page = PAGE.format(table="\n".join([head, "|---" * 9 + "|", *lines]))
-    options.write.write_text(page, encoding="utf-8")
+    page.write_text(PAGE.format(table="\n".join([head, "|---" * 9 + "|", *lines])), encoding="utf-8")
 
 
-def table_row(
-    title: str,
-    names: Sequence[str],
-    ours: list[list[dict[str, Any]]],
-    theirs: list[list[dict[str, Any]]],
-    data: Path,
-) -> str:
-    """Return a line of the table; several corpora are joined, the first run of each into one, and so on."""
+def table_row(title: str, ours: list[list[Row]], theirs: list[list[Row]]) -> str:
+    """Return a line of the table from the kept runs of each corpus; several corpora are joined, the first run of each
+    into one, and so on.
+    """
     from seq2see.evaluation import compare
 
-    unit = CORPORA[names[0]]
-    used = "exact" if unit == "word_error" else unit
-    scored = [joined_scores(side, names, data, used) for side in (ours, theirs)]
+    first = ours[0][0]
+    unit = CORPORA[first["corpus"]]
+    runs_of_all = [[*zip(*side, strict=False)] for side in (ours, theirs)]  # as many as all corpora have
+    scored = [[regimes_scores.joined(runs) for runs in side] for side in runs_of_all]
     [found] = compare.compare(*scored)
-    values = [[each[used].value for each in side] for side in scored]
-    sign = 1.0
-    if unit == "word_error":
-        values = [[100 - value for value in side] for side in values]
-        sign = -1.0
+    values = [[in_unit(each[found.name].value, unit) for each in side] for side in scored]
+    sign = -1.0 if unit == "word_error" else 1.0
     low, high = sorted((sign * found.low, sign * found.high))
     shown = [f"{sum(side) / len(side):.2f} ({len(side)} seed{'s' * (len(side) > 1)})" for side in values]
-    last = ours[0][0]
-    model, training = last["chosen"]["model"], last["chosen"]["training"]
     settings = (
-        f"{model['encoder_layers']} + {model['decoder_layers']} x {model['d_model']}, dropout {model['dropout']:g}, "
-        f"R-Drop {training['agreement']:g}, decay {training['weight_decay']:g}, {training['max_steps']:,} steps of "
-        f"{training['batch_tokens']:,} tokens"
-    )
+        "{encoder_layers} + {decoder_layers} x {d_model}, dropout {dropout:g}, R-Drop {agreement:g}, "
+        "decay {weight_decay:g}, {max_steps:,} steps of {batch_tokens:,} tokens"
+    ).format(**first["settings"])
     seconds = [row["seconds"] for each in ours for row in each]
-    trials = [row["trials"]["relative_cost"] for each in ours for row in each if row["trials"]]
+    trials = [row["trials"] for each in ours for row in each if row["trials"] is not None]
     cost = f"{sum(seconds) / len(seconds):.0f}, {f'{sum(trials) / len(trials):.2f}' if trials else 'none'}"
     difference = f"{sign * found.difference:+.2f} ({low:+.2f} to {high:+.2f})"
     cells = [
@@ -343,25 +357,14 @@ def table_row(
     return f"| {' | '.join(cells)} |"
 
 
-def joined_scores(side: list[list[dict[str, Any]]], names: Sequence[str], data: Path, name: str) -> list[Any]:
-    """Return the scores of each run on all corpora of a row together."""
-    from seq2see.evaluation import metrics
-
-    targets = [[target] for each in names for _, target in read_pairs(files(data, each, "test")[2])]
-    found = []
-    for runs in zip(*side, strict=False):  # as many as all corpora have
-        outputs = [[text] for row in runs for text in row["outputs"]]
-        found.append(metrics.score(outputs, targets, names=[name]))
-    return found
-
-
 PAGE = """# Corpora of many kinds, without an option
 
-Written by `python -m bench.regimes page`. Each row compares release 0.1.0 with this version. Both trained with `seq2see
-train TRAIN --valid DEV` and no other option, several seeds side by side on one H200 (`inflection/finnish-low` and
-`inflection/swahili-low` on one core of a CPU); each finished model translated the test set once, with beam 5. The
-verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean duration of a run while up to 22
-others used the same GPU, or of a run on one core. "Trials" is the time of the
+Written by `python -m bench.regimes page`, from the scores of all runs in `bench/regimes-scores.jsonl`. Rows of corpora
+that are not in this file were measured before it existed. Each row compares release 0.1.0 with this version. Both
+trained with `seq2see train TRAIN --valid DEV` and no other option, several seeds side by side on one H200
+(`inflection/finnish-low` and `inflection/swahili-low` on one core of a CPU); each finished model translated the test
+set once, with beam 5. The verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean duration
+of a run while up to 22 others used the same GPU, or of a run on one core. "Trials" is the time of the
 [trials](explanation/choosing-settings.md#trials) relative to that of the training.
 
 Rows with fewer than four seeds were measured before this version used the alignment loss for such tasks, and
@@ -393,7 +396,8 @@ def planned(options: argparse.Namespace) -> list[Job]:
     ]
     if options.only:
         jobs.sort(key=lambda job: corpora.index(job.corpus))
-    done = {(row["label"], row["corpus"], row["seed"], row["on"]) for row in read_rows([options.out, *options.done])}
+    earlier = [path for path in (options.out, *options.done) if path.exists()]
+    done = {(row["label"], row["corpus"], row["seed"], row["on"]) for row in read_rows(earlier)}
     return [job for job in jobs if job.key not in done]
 
 
@@ -413,20 +417,26 @@ def main() -> None:
     run.add_argument("--on", choices=["dev", "test"], default="test")
     run.add_argument("--minutes", type=float, default=8.5)
     run.add_argument("--workers", type=int, default=12)
+    keep = verbs.add_parser("keep")
+    keep.add_argument("results", type=Path, nargs="+")
+    keep.add_argument("--data", type=Path, required=True)
+    keep.add_argument("--version", help="what was measured; default: the commit of this checkout, or another label")
+    keep.add_argument("--replace", action="store_true")
+    keep.add_argument("--scores", type=Path, default=regimes_scores.KEPT)
     page = verbs.add_parser("page")
-    page.add_argument("results", type=Path, nargs="+")
-    page.add_argument("--data", type=Path, required=True)
     page.add_argument("--against", default="0.1.0")
+    page.add_argument("--scores", type=Path, default=regimes_scores.KEPT)
     page.add_argument("--write", type=Path, default=ROOT / "docs" / "regimes.md")
     options = parser.parse_args()
     if options.verb == "worker":
         work()
-        return
-    if options.verb == "page":
-        write_page(options)
-        return
-    left = run_jobs(planned(options), options)
-    print(f"{left} left" if left else "nothing is left", file=sys.stderr)
+    elif options.verb == "keep":
+        keep_scores(options)
+    elif options.verb == "page":
+        write_page(options.scores, options.write, options.against)
+    else:
+        left = run_jobs(planned(options), options)
+        print(f"{left} left" if left else "nothing is left", file=sys.stderr)
 
 
 if __name__ == "__main__":
