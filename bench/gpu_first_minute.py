@@ -6,6 +6,8 @@ val.de, or .gz of them). Reports, in seconds from the command: the first update;
 its final median, and held it over half of the following windows of `WINDOW` updates; and the end of the process.
 
 To compare two versions, `--source` names the `src` folder of another one; `--out` is extended, not overwritten.
+`--stacks FILE` writes what every Python thread of the last training was doing, twenty times a second: it shows imports
+and other work that holds the interpreter, such as the import of SymPy at the first validation (docs/log.md).
 """
 
 import argparse
@@ -28,8 +30,21 @@ SPEED = 0.9
 CORPORA = ["short pairs", "Multi30k"]
 WATCHED = """
 import json, sys, time
+record, stacks = open(sys.argv.pop(1), "w"), sys.argv.pop(1)
+def sample(file):
+    while True:
+        time.sleep(0.05)
+        names = {each.ident: each.name for each in threading.enumerate()}
+        for ident, frame in sys._current_frames().items():
+            calls = [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in traceback.extract_stack(frame)]
+            if names.get(ident) != "sampler":
+                print(f"{time.time():.2f}", names.get(ident), " > ".join(calls[-5:]), sep="\\t", file=file, flush=True)
+if stacks:
+    import threading, traceback
+    from pathlib import Path
+    threading.Thread(target=sample, args=[open(stacks, "w")], name="sampler", daemon=True).start()
 from seq2see.cli import display
-record, shown = open(sys.argv.pop(1), "w"), display.Display.show
+shown = display.Display.show
 def show(self, event):
     row = {"at": time.time(), "kind": type(event).__name__, "rate": getattr(event, "tokens_per_second", None)}
     print(json.dumps(row | {"step": getattr(event, "step", None)}), file=record, flush=row["kind"] != "Stepped")
@@ -38,13 +53,16 @@ display.Display.show = show
 import runpy
 runpy.run_module("seq2see", run_name="__main__", alter_sys=True)
 """
-"""The command line, with a record of the time of each event."""
+"""The command line, with a record of the time of each event and, if a file is named, of the stacks of all threads."""
 
 
-def measure(pairs: list[str], source: Path, folder: Path, cache: Path, limit: float) -> dict[str, Any]:
+def measure(
+    pairs: list[str], source: Path, folder: Path, cache: Path, limit: float, stacks: str = ""
+) -> dict[str, Any]:
     """Train once, for at most `limit` seconds, and return the seconds from the command to each milestone."""
     record = folder / "events.jsonl"
-    words = [sys.executable, "-c", WATCHED, str(record), "train", *pairs, "--out", str(folder / "run"), "--force"]
+    words = [sys.executable, "-c", WATCHED, str(record), stacks]
+    words += ["train", *pairs, "--out", str(folder / "run"), "--force"]
     words += ["--set", f"training.log_every={WINDOW}", "--set", "training.max_minutes=3"]
     caches = {"TRITON_CACHE_DIR": str(cache / "triton"), "CUDA_CACHE_PATH": str(cache / "cuda")}
     path = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
@@ -113,6 +131,7 @@ def main() -> None:
         help="Seconds after which the first and the second training are ended.",
     )
     parser.add_argument("--out", type=Path, default=Path(".bench/gpu_first_minute.json"))
+    parser.add_argument("--stacks", default="", help="File for the stacks of all threads in the second training.")
     options = parser.parse_args()
     results: list[dict[str, Any]] = json.loads(options.out.read_text()) if options.out.exists() else []
     began = time.time()  # reading PyTorch from a disk that has never been read is not ours to shorten
@@ -125,7 +144,8 @@ def main() -> None:
                 continue
             for turn, limit in zip(("first", "second"), options.limits, strict=True):
                 cache = folder / f"cache {each}"
-                row = measure(pairs, options.source.absolute(), folder, cache, limit)
+                stacks = options.stacks if turn == "second" else ""
+                row = measure(pairs, options.source.absolute(), folder, cache, limit, stacks)
                 results.append({"version": options.name, "corpus": each, "turn": turn} | row)
                 first, full, speed = (row["first"].get("Stepped"), row["full_speed"], row["tokens_per_second"])
                 seconds = [f"{value:.1f} s" if value is not None else "-" for value in (first, full, row["seconds"])]
