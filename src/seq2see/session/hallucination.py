@@ -130,21 +130,26 @@ class Hallucination:
                     counts[letter.isupper()][letter] += 1
         self._alphabets = {is_upper: ([*found], [*found.values()]) for is_upper, found in counts.items()}
 
-    def make(self, pair: Pair) -> Pair | None:
-        """Return an artificial pair; None if the pair has no stretch in which a letter can be replaced."""
+    def make(self, pair: Pair, count: int) -> Iterator[Pair]:
+        """Yield `count` artificial pairs, fewer if random letters happen to be the letters of the pair, and none if the
+        pair has no stretch in which a letter can be replaced.
+        """
         (front, source, back), (target_front, target, target_back) = (
             _untagged(text, tags) for text, tags in zip(pair[:2], self._tags, strict=True)
         )
-        new_source, new_target = [*source], [*target]
-        for start, other, size in stretches(source, target):
-            for place in _free(start, other, size, len(source), len(target)):
-                letter = source[start + place]
-                if _is_letter(letter):
-                    new_source[start + place] = new_target[other + place] = self._other(letter)
-        if new_source == source:
-            return None
-        texts = (f"{front}{''.join(new_source)}{back}", f"{target_front}{''.join(new_target)}{target_back}")
-        return pair._replace(source=texts[0], target=texts[1], references=())
+        places = [
+            (start + place, other + place)
+            for start, other, size in stretches(source, target)
+            for place in _free(start, other, size, len(source), len(target))
+            if _is_letter(source[start + place])
+        ]
+        for _ in range(count):
+            new_source, new_target = [*source], [*target]
+            for here, there in places:
+                new_source[here] = new_target[there] = self._other(source[here])
+            if new_source != source:
+                texts = (f"{front}{''.join(new_source)}{back}", f"{target_front}{''.join(new_target)}{target_back}")
+                yield pair._replace(source=texts[0], target=texts[1], references=())
 
     def _other(self, letter: str) -> str:
         """Return a random letter, of the same case, by its frequency in the stretches of the sample."""
@@ -159,7 +164,8 @@ class Hallucination:
         for number, pair in enumerate(pairs):
             wanted = int(ratio * (number + 1)) - int(ratio * number)
             yield from [pair] * max(1, math.ceil(ratio))
-            yield from filter(None, (self.make(pair) for _ in range(wanted)))
+            if wanted:
+                yield from self.make(pair, wanted)
 
 
 def rewrite(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seq2see import config
 from seq2see.cli.display import table
 from seq2see.config import Data
-from seq2see.session import suggest
+from seq2see.session import hallucination, suggest
 from seq2see.session.hallucination import ENOUGH, FEW, MOST, Hallucination, copied, letters_of, stretches
 from seq2see.session.survey import survey_corpus
 from seq2see.text.pair import Pair
@@ -21,6 +21,14 @@ WORDS = ["".join(DICE.choices("abcdefghijklmnop", k=8)) for _ in range(2000)]
 TAGS = ["V;PST", "V;PRS;3", "N;PL", "N;SG;GEN"]
 ENDINGS = dict(zip(TAGS, ["ed", "eth", "en", "es"], strict=True))
 DATA = Data(source_tokenizer="characters", target_tokenizer="characters", source_tags="last", shared=False)
+
+GOLDEN = [
+    "moohhjjh N;PL -> moohhjjhen",
+    "dpmrodoj V;PST -> dpmrodojed",
+    "hlhiokhj V;PST -> hlhiokhjed",
+    "Zjbap-1 V;PST -> geZjbap-1te",
+]
+"""Artificial pairs as they were made when stretches were searched for again for each of them."""
 
 
 def inflected(count: int) -> list[Pair]:
@@ -122,6 +130,23 @@ def test_the_same_seed_makes_the_same_pairs() -> None:
     assert artificial(pairs) != artificial(pairs, seed=2)
 
 
+def test_the_artificial_pairs_of_a_seed_are_those_of_earlier_versions() -> None:
+    pairs = [*inflected(2), Pair("Zorro-1 V;PST", "geZorro-1te", "here"), Pair("go V;PST", "went", "here")]
+    made = [f"{pair.source} -> {pair.target}" for pair in artificial(pairs, ratio=1.5, seed=3)]
+    assert made == GOLDEN
+
+
+def test_the_stretches_of_a_pair_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = inflected(30)
+    maker, compared = Hallucination(pairs, DATA, 1), []
+    monkeypatch.setattr(hallucination, "stretches", lambda *texts: compared.append(texts) or stretches(*texts))
+    assert len({*maker.mixed(pairs, 20)}) > 500
+    assert len(compared) == len(pairs)
+    compared.clear()
+    list(maker.mixed(pairs, 0.1))
+    assert len(compared) == 3  # a pair that no artificial pair is made from is not compared
+
+
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 1, 1.7, 3, 20])
 def test_at_least_half_of_all_pairs_are_real(ratio: float) -> None:
     pairs = inflected(100)
@@ -135,7 +160,7 @@ def test_at_least_half_of_all_pairs_are_real(ratio: float) -> None:
 
 def test_a_pair_without_a_stretch_stays_alone() -> None:
     pairs = [*inflected(50), Pair("go V;PST", "went", "here")]
-    assert Hallucination(pairs, DATA, 1).make(pairs[-1]) is None
+    assert list(Hallucination(pairs, DATA, 1).make(pairs[-1], 20)) == []
     assert list(Hallucination([], Data(), 1).mixed([], 20)) == []
 
 
