@@ -132,13 +132,13 @@ def free_memory() -> int:
     return found
 
 
-def check_memory(weights: int, device: "torch.device") -> None:
-    """Raise an error if this many weights in float32, their gradients and Adam's two moments do not fit into the free
-    memory of `device`; activations are not counted.
+def check_memory(weights: int, device: "torch.device", extra: int = 0) -> None:
+    """Raise an error if this many weights in float32, their gradients, Adam's two moments and `extra` bytes do not fit
+    into the free memory of `device`; activations are not counted.
     """
     import torch
 
-    needed = 16 * weights
+    needed = 16 * weights + extra
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
     if needed > free:
         raise SettingError(

@@ -18,6 +18,9 @@ from torch import Tensor
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Whether Triton is installed, as it is by PyTorch's CUDA builds for Linux, but not by its CPU builds."""
 
+HEAD_WIDTHS = range(8, 129)
+"""Widths of attention heads for which there are kernels."""
+
 
 def packed_attention() -> ModuleType:
     """Return the module of kernels for attention over packed sentences."""

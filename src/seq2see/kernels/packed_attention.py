@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seq2see.kernels.loading import compiled_ahead, is_collecting, launch, tried_once
+from seq2see.kernels.loading import HEAD_WIDTHS, compiled_ahead, is_collecting, launch, tried_once
 
 SHORTEST_BLOCK, LONGEST_BLOCK = 32, 64
 """Numbers of queries or keys (rows) in one tile: the smaller one if no sequence is longer than it, else the larger one;
@@ -32,13 +32,14 @@ a tile has fewer rows.
 def can_attend(width: int, dtype: torch.dtype, device: torch.device, learning: bool) -> bool:
     """Return whether a GPU can run the attention kernels with heads of this width and number type, by trying them.
 
-    Widths from 8 to 128 and float32, float16 and bfloat16 are supported; older GPUs may have too little shared memory.
+    Widths in `HEAD_WIDTHS` and float32, float16 and bfloat16 are supported; older GPUs may have too little shared
+    memory.
 
     Args:
         learning: Whether the kernels of the backward pass are needed. In float32 they take by far the longest to
             compile, and validation and translation do not use them.
     """
-    if not 8 <= width <= 128 or dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    if width not in HEAD_WIDTHS or dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return False
 
     def trial() -> Tensor:

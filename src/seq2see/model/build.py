@@ -40,6 +40,17 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
     return stacks + embeddings + target_vocabulary * settings.output_bias
 
 
+def linear_parameters(settings: Model) -> int:
+    """Return the number of parameters in the linear layers of a Transformer, without its output layer."""
+    D, F, H = settings.d_model, settings.d_ff, settings.heads
+    K = settings.d_key or D // H
+    width = settings.d_value or K
+    attention = (D + 1) * H * (2 * K + width) + (H * width + 1) * D
+    feed_forward = (D + 1) * F + (F + 1) * D
+    encoder, decoder = attention + feed_forward, 2 * attention + feed_forward
+    return settings.encoder_layers * encoder + settings.decoder_layers * decoder
+
+
 def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 8192, 4)) -> Model:
     """Return `settings` with the `d_hidden` from `widths` that makes the number of parameters closest to `parameters`.
 
@@ -79,19 +90,10 @@ def replaced(transformer: Model, chosen: Mapping[str, Any], longest: int) -> dic
 
 
 def _transformer_stacks(settings: Model) -> int:
-    D, F, H = settings.d_model, settings.d_ff, settings.heads
-    K = settings.d_key or D // H
-    width = settings.d_value or K
-    norm = 2 * D
-    attention = (D + 1) * H * (2 * K + width) + (H * width + 1) * D + norm
-    feed_forward = (D + 1) * F + (F + 1) * D + norm
-    stacks = settings.encoder_layers * (attention + feed_forward)
-    stacks += settings.decoder_layers * (2 * attention + feed_forward)
-    if settings.norm == "pre":
-        stacks += 2 * norm
-    if settings.positions == "learned":
-        stacks += 2 * D * settings.max_positions
-    return stacks
+    D = settings.d_model
+    norms = 2 * settings.encoder_layers + 3 * settings.decoder_layers + 2 * (settings.norm == "pre")
+    positions = 2 * settings.max_positions if settings.positions == "learned" else 0
+    return linear_parameters(settings) + (2 * norms + positions) * D
 
 
 def _recurrent_stacks(settings: Model) -> int:

@@ -46,7 +46,7 @@ from seq2see.text.rows import ReadingOptions, write_pairs
 from seq2see.text.tags import tagged
 from seq2see.tokens import aligner, store
 from seq2see.tokens.store import Store, Tokenizers
-from seq2see.training import loop
+from seq2see.training import graphs, loop
 from seq2see.training.checkpoint import Progress
 from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
 
@@ -208,19 +208,19 @@ def _are_many(some: int, total: int) -> bool:
 
 
 def check_memory(settings: Settings, device: torch.device) -> None:
-    """Raise an error if weights, gradients and Adam's moments exceed the free memory of the device."""
-    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
-    machine.check_memory(count_parameters(settings.model, *sizes), device)
+    """Raise an error if weights, gradients, Adam's moments and CUDA graphs exceed the free memory of the device."""
+    model, training = settings.model, settings.training
+    weights = count_parameters(model, settings.data.source_vocabulary, settings.data.target_vocabulary)
+    recorded = device.type == "cuda" and graphs.are_expected(model, training)
+    extra = graphs.extra_bytes(model, weights, loop.in_bfloat16(training, device)) if recorded else 0
+    machine.check_memory(weights, device, extra)
 
 
 def begin_compiling(settings: Settings, device: torch.device) -> None:
-    """Start a thread that compiles the GPU kernels of a Transformer, unless it trains on a CPU or deterministically."""
-    model, training = settings.model, settings.training
-    if device.type == "cuda" and model.architecture == "transformer" and not training.deterministic:
-        from seq2see.training import graphs  # late: it is for GPUs
-
-        make = partial(build, model, settings.data.source_vocabulary, settings.data.target_vocabulary)
-        graphs.begin_compiling(make, training, loop.in_bfloat16(training, device))
+    """Start a thread that compiles the kernels of a Transformer that will be trained on a GPU by CUDA graphs."""
+    if device.type == "cuda" and graphs.are_expected(settings.model, settings.training):
+        make = partial(build, settings.model, settings.data.source_vocabulary, settings.data.target_vocabulary)
+        graphs.begin_compiling(make, settings.training, loop.in_bfloat16(settings.training, device))
 
 
 # 3. The run folder

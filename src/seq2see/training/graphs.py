@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seq2see import special
-from seq2see.config import Training
+from seq2see.config import Model, Training
 from seq2see.kernels import loading
 from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.build import linear_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.layers import Dropout
 from seq2see.model.packing import Packing
@@ -193,6 +194,24 @@ class WeightCopies:
         finally:
             for module, name, weight in self._places:
                 module._parameters[name] = weight
+
+
+def are_expected(model: Model, training: Training) -> bool:
+    """Return whether a training on a GPU uses CUDA graphs as far as its settings tell; `RecordedPasses.can` also tries
+    the kernels.
+    """
+    width = model.d_key or model.d_model // model.heads
+    has_kernel = loading.HAS_TRITON and width in loading.HEAD_WIDTHS and model.d_value in (0, width)
+    return model.architecture == "transformer" and not training.deterministic and has_kernel
+
+
+def extra_bytes(model: Model, weights: int, bfloat16: bool) -> int:
+    """Return the bytes that CUDA graphs store besides weights, summed gradients, Adam's moments and activations.
+
+    Each weight has a gradient of the micro-batch in float32. If `bfloat16`, each weight of `WeightCopies` also has a
+    copy and the gradient of this copy, in 2 bytes each.
+    """
+    return 4 * weights + (4 * linear_parameters(model) if bfloat16 else 0)
 
 
 _begun: list[threading.Thread] = []
