@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
@@ -174,8 +175,8 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 
 
 # Worker processes. Not by `multiprocessing`: its children import the user's own script again, which a bare
-# `seq2see.train(...)` in one does not survive. Ours start empty and get their work through a pipe; when that is closed,
-# for whatever reason, they end.
+# `seq2see.train(...)` in one does not survive. Ours start empty and get their work through a pipe. When that is closed,
+# for whatever reason, they end, even during a task: the files that it writes may soon be those of another training.
 
 FEW: Final = 10
 """Default number of blocks up to which `parallel_map` starts no processes, since starting them takes half a second."""
@@ -300,13 +301,15 @@ class WorkerProcess:
 def serve() -> None:
     """Be a worker process: read tasks from standard input and write results to standard output, until input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(arrived,), daemon=True).start()
     # Not sys.stdout.buffer: under PYTHONUNBUFFERED that has no buffer, and leaves out the rest of a large write when
     # the process is stopped in the middle of it (Ctrl-Z) and continued.
-    with contextlib.suppress(EOFError, BrokenPipeError), open(0, "rb") as tasks, open(1, "wb") as results:
-        make, given = read(tasks)
+    with contextlib.suppress(BrokenPipeError), open(1, "wb") as results:
+        make, given = pickle.loads(arrived.get())
         work = None
         while True:
-            task = read(tasks)
+            task = pickle.loads(arrived.get())
             try:
                 work = work or make(*given)
                 answer = True, work(task)
@@ -314,6 +317,14 @@ def serve() -> None:
                 answer = False, problem
             results.write(framed(answer))
             results.flush()
+
+
+def _receive(arrived: "queue.SimpleQueue[bytes]") -> None:
+    """Put each message from standard input into a queue; when the input ends, end the process, even during a task."""
+    with open(0, "rb") as tasks:
+        while size := int.from_bytes(tasks.read(8), "little"):
+            arrived.put(tasks.read(size))
+    os._exit(0)
 
 
 def framed(message: object) -> bytes:
@@ -433,15 +444,11 @@ class Group:
         return self.world == 1
 
     def first_does(self, work: Callable[[], Any]) -> Any:
-        """Call `work` on the first rank and return its result, which must be JSON, on every rank; the other ranks
-        wait.
-        """
+        """Call `work` on the first rank, and return its result, which must be JSON, on all ranks; the others wait."""
         return work()
 
     def barrier(self) -> None:
-        """Wait until all ranks have reached this call, however long that takes; errors of other ranks are
-        raised here.
-        """
+        """Wait until all ranks have reached this call, however long that takes; raise errors of other ranks here."""
         self.first_does(lambda: None)
 
     def after_first(self, work: Callable[[], Result]) -> Result:

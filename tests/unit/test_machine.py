@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -210,11 +211,41 @@ def test_who_loses_its_parent_ends(tmp_path: Path):
         workers = [int(word) for word in parent.stdout.readline().split()]
         parent.kill()
     assert len(workers) == 2
+    wait_until(lambda: not any(map(is_there, workers)))
+
+
+AT_WORK = """
+import sys
+from seq2see.machine import WorkerProcess
+worker = WorkerProcess(eval, ("lambda task: exec(task)",))
+worker.send(f"import time\\nwhile True: open({sys.argv[1]!r}, 'a').write('x'); time.sleep(0.01)")
+print(worker._process.pid, flush=True)
+worker.receive()
+"""
+
+
+def test_who_loses_its_parent_ends_even_during_a_task(tmp_path: Path):
+    """As an aligner that would go on to write into the hidden folder of a training that was killed."""
+    written = tmp_path / "written"
+    words = [sys.executable, "-c", AT_WORK, str(written)]
+    path = os.pathsep.join(sys.path)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}) as parent:
+        worker = int(parent.stdout.readline())
+        wait_until(written.exists)
+        parent.kill()
+    try:
+        wait_until(lambda: not is_there(worker))
+    finally:
+        if is_there(worker):
+            os.kill(worker, signal.SIGKILL)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
     for _ in range(600):
-        if not any(map(is_there, workers)):
+        if true():
             return
         time.sleep(0.1)
-    raise AssertionError("they are still there")
+    raise AssertionError("it took more than a minute")
 
 
 def is_there(pid: int) -> bool:
