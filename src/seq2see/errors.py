@@ -2,6 +2,7 @@
 
     SeqError                     the command line prints the message, exit code 2
     ├── DataError                a corpus that cannot be read or used
+    │   └── TooLongError         a text with more tokens than can be shown
     ├── SettingError             an unknown key, a wrong value, settings that contradict each other
     └── RunError                 a run folder that is missing, half written, of another program or already there
         ├── PassingError         a temporary problem (full disk): the same command may succeed later; exit code 75
@@ -28,6 +29,15 @@ class SeqError(Exception):
 
 class DataError(SeqError):
     """A corpus that cannot be read or contains no usable pairs."""
+
+
+class TooLongError(DataError):
+    """A text whose inside cannot be shown because it has more tokens (`tokens`) than are shown at most (`most`)."""
+
+    def __init__(self, line: str, tokens: int, most: int) -> None:
+        super().__init__(line)
+        self.tokens = tokens
+        self.most = most
 
 
 class SettingError(SeqError):

@@ -480,7 +480,7 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["look", "RUN", "ab", "--picture", "haeds"], "Did you mean 'heads'?"),
         (["look", "RUN", "ab", "--json", "-o", "x.html"], "--json"),
         (["look", "RUN", "ab", "--json", "--layer", "1"], "--json"),
-        (["look", "RUN", "abcdefgh" * 20], "a page shows at most 128"),
+        (["look", "RUN", "abcdefgh" * 20], "at most 128 can be shown. Shorten it, or draw a picture: -o FILE.png"),
     ],
 )
 def test_a_slip_on_the_command_line(cli, run: Path, words: list[str], hint: str) -> None:
@@ -488,6 +488,11 @@ def test_a_slip_on_the_command_line(cli, run: Path, words: list[str], hint: str)
     Path("blank.tsv").write_text("\n")
     Path("two.txt").write_text("a\nb\n")
     refusal(cli(*[run if word == "RUN" else word for word in words]), hint)
+
+
+def test_no_picture_is_advised_for_two_runs(cli, run: Path) -> None:
+    line = refusal(cli("look", run, "abcdefgh" * 20, "--beside", run), "at most 128 can be shown. Shorten it")
+    assert "FILE.png" not in line
 
 
 def test_debug_shows_the_trace() -> None:

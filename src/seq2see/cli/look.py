@@ -11,7 +11,7 @@ from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.config import Place
 from seq2see.display.wording import translated
-from seq2see.errors import SettingError, nearest
+from seq2see.errors import DataError, SettingError, TooLongError, nearest
 
 if TYPE_CHECKING:
     from seq2see.run import Run
@@ -126,8 +126,11 @@ def _one_run(run: "Run", asked: Asked) -> Shown:
     """Return the page of one run, with translation and notes."""
     from seq2see.look import page
 
-    with progress() as run.watch:
-        parts = page.gather(run, *asked)
+    try:
+        with progress() as run.watch:
+            parts = page.gather(run, *asked)
+    except TooLongError as problem:
+        raise DataError(f"{problem}, or draw a picture: -o FILE.png") from None
     return [parts["summary"]["translation"]], parts["summary"]["notes"], parts, page.render(parts)
 
 

@@ -19,7 +19,7 @@ from seq2see.bundle import Bundle
 from seq2see.config import Model, Settings, model_in_words
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.errors import DataError, nearest
+from seq2see.errors import DataError, TooLongError, nearest
 from seq2see.lens import answers
 from seq2see.lens.alignment import Method, importance
 from seq2see.lens.answers import Look
@@ -97,13 +97,12 @@ class Inside:
         _check_length("the sentence", min(source_tokens, run.settings.decoding.max_source, most), "Shorten it")
         if target is not None:
             target_tokens = len(run.tokenizers.target.encode([target.strip()])[0]) + 1
-            _check_length("the given translation", min(target_tokens, most), "Shorten --target")
+            _check_length("the given translation", min(target_tokens, most), "Shorten it")
         engine = engine or TorchEngine(run.bundle.model)
         with switched_off(engine.model, without):
             self._reading = read(run.bundle, line, target, engine, prefix)
         self.tokens = len(self._reading.source_ids) + len(self._reading.target_ids)
-        advice = "Shorten the sentence, give a shorter translation (--target)"
-        _check_length("the translation", len(self._reading.target_ids), advice)
+        _check_length("the translation", len(self._reading.target_ids), "Shorten the sentence")
         # Before any is switched off: heads may still have to be chosen.
         method = run.alignment_method if run.settings.model.attention else None
         with switched_off(run.bundle.model, without):
@@ -180,10 +179,9 @@ def patch_points(bundle: Bundle) -> dict[str, list[str]]:
 
 
 def _check_length(what: str, tokens: int, advice: str) -> None:
+    """Raise an error if there are too many tokens; its advice is for the command line, Python and HTTP alike."""
     if tokens > LONGEST:
-        raise DataError(
-            f"{what} has {tokens} tokens: a page shows at most {LONGEST}. {advice}, or draw a picture: -o FILE.png"
-        )
+        raise TooLongError(f"{what} has {tokens} tokens: at most {LONGEST} can be shown. {advice}", tokens, LONGEST)
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:

@@ -21,7 +21,7 @@ CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "display" / "kor
 FOREIGN = ("library", "composed", "lab")
 """Texts of a library, texts that the sources compose from parts, and those of the lab (tests/unit/lab)."""
 OURS = {key: value for name, table in CATALOGUE.items() if name not in FOREIGN for key, value in table.items()}
-ERRORS = ("SettingError", "DataError", "RunError", "RefusedError")
+ERRORS = ("SettingError", "DataError", "TooLongError", "RunError", "RefusedError")
 LEAST_OF_HELP, LEAST_OF_ERRORS = 0.9, 0.85
 """Shares of texts that have a Korean one."""
 MOST_OLD = 0.02
@@ -149,6 +149,15 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
         (
             "all 20, such as attention: exponent of seconds in n: 2 ± 0.1, expected 1.8 to 2.2",
             "20가지 모두 성립. 예: attention: n에 대한 초의 지수: 2 ± 0.1, 기대: 1.8~2.2",
+        ),
+        (
+            "the sentence has 201 tokens: at most 128 can be shown. Shorten it",
+            "문장: 토큰 201개. 128개까지 볼 수 있습니다. 줄이세요",
+        ),
+        (
+            "the translation has 201 tokens: at most 128 can be shown. Shorten the sentence, or draw a picture: "
+            "-o FILE.png",
+            "번역문: 토큰 201개. 128개까지 볼 수 있습니다. 문장을 줄이세요. 또는 그림으로 그리세요: -o FILE.png",
         ),
     ],
 )

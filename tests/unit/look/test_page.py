@@ -10,7 +10,7 @@ import pytest
 
 from seq2see import special
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.errors import DataError
+from seq2see.errors import DataError, TooLongError
 from seq2see.lens.alignment import importance
 from seq2see.lens.heads import Head
 from seq2see.lens.reading import read
@@ -95,9 +95,9 @@ def test_a_sentence_is_searched_once(run, monkeypatch):
 
 
 def test_too_long_is_said_of_the_side_that_is(run, monkeypatch):
-    with pytest.raises(DataError, match=r"the sentence has 137 tokens: a page shows at most 128\. Shorten it, or draw"):
+    with pytest.raises(DataError, match=r"the sentence has 137 tokens: at most 128 can be shown\. Shorten it$"):
         page.gather(run, "abcdefgh" * 17)
-    with pytest.raises(DataError, match=r"the given translation has 1\d\d tokens: .* Shorten --target, or draw"):
+    with pytest.raises(DataError, match=r"the given translation has 1\d\d tokens: .* Shorten it$"):
         page.gather(run, "cab", target="ABCDEFGH" * 17)
     with monkeypatch.context() as patched:
         patched.setattr(TorchEngine, "search", None)  # what is too long is refused before it is searched
@@ -106,8 +106,9 @@ def test_too_long_is_said_of_the_side_that_is(run, monkeypatch):
         with pytest.raises(DataError, match="the given translation has"):
             page.gather(run, "cab", target="ABCDEFGH" * 17)
     monkeypatch.setattr(page, "read", lambda *given: replace(read(*given), target_ids=[5] * 151))
-    with pytest.raises(DataError, match=r"the translation has 151 tokens: .* Shorten the sentence, give a shorter"):
+    with pytest.raises(TooLongError, match=r"the translation has 151 tokens: .* Shorten the sentence$") as refused:
         page.gather(run, "cab")
+    assert (refused.value.tokens, refused.value.most) == (151, page.LONGEST)
 
 
 def test_queries_and_keys_give_the_weights(run, seen, inside):

@@ -148,6 +148,22 @@ def test_a_look_that_nobody_waits_for_ends_at_the_next_step(trained, heard, monk
     assert heard[0][:2] == ("done", 2)
 
 
+LONG = [
+    ("the sentence", looked("ab" * 100)),
+    ("the given translation", Asked(["cab"], target="AB" * 100)),
+    ("the other translation", Asked(["cab"], contrast={"that": "AB" * 100, "at": None})),
+    ("the sentence", Asked(["cab", "ab" * 100], patch={"name": "encoder_norm"})),
+]
+
+
+@pytest.mark.parametrize(("what", "job"), LONG)
+def test_a_text_that_is_too_long_is_refused_with_advice_for_clients(trained, heard, what, job):
+    """A client of the service cannot use options of the command line, such as `-o FILE.png` and `--target`."""
+    worker(trained, heard).do(Key("look", "run", alone=1), [(1, job)])
+    assert [message[:3] for message in heard] == [("refused", 1, 400)]
+    assert heard[0][3] == f"{what} has 201 tokens: at most 128 can be shown. Shorten it"
+
+
 def test_insides_are_remembered_by_their_size(trained, heard):
     made = worker(trained, heard)
     made.LOOK_TOKENS = 20

@@ -259,7 +259,7 @@ function hideInside() {
 /** The answer is there, but cannot be looked into. */
 function noInside({ status, line }) {
   hideInside();
-  const long = /has (\d+) tokens: a page shows at most (\d+)/.exec(line);
+  const long = /has (\d+) tokens: at most (\d+) can be shown/.exec(line);
   note(() => status === 501 ? tell("This server runs without PyTorch, so that it cannot show the inside of a translation.")
     : long ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(line));
 }
