@@ -13,7 +13,8 @@ Bugs of seq2see itself are assertions, and end with a traceback.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 from unicodedata import category
 
@@ -25,6 +26,8 @@ class SeqError(Exception):
     """Base class of errors that the user can correct; the message says what happened, where, and what to do."""
 
     exit_code = 2
+    details: Mapping[str, Any] = MappingProxyType({})
+    """Facts that tell programs which error this is, besides the message; error responses of `serve` contain them."""
 
 
 class DataError(SeqError):
@@ -32,12 +35,11 @@ class DataError(SeqError):
 
 
 class TooLongError(DataError):
-    """A text whose inside cannot be shown because it has more tokens (`tokens`) than are shown at most (`most`)."""
+    """A text whose inside cannot be shown because its number of tokens is larger than `most`."""
 
     def __init__(self, line: str, tokens: int, most: int) -> None:
         super().__init__(line)
-        self.tokens = tokens
-        self.most = most
+        self.details = {"code": "too_long", "tokens": tokens, "most": most}
 
 
 class SettingError(SeqError):

@@ -636,6 +636,17 @@ def test_a_text_that_is_too_long_to_look_into_is_still_translated(page):
     assert page.run("document.querySelector('main').className") == "empty"  # and no inside of another text is shown
 
 
+def test_a_text_that_is_too_long_is_recognised_by_the_code_and_not_by_words(page):
+    """The messages of the server may be in another language than the page."""
+    refusal = {"error": "문장: 토큰 201개", "code": "too_long", "tokens": 201, "most": 128}
+    page.run(f"""(() => {{ const before = window.fetch; window.fetch = async (path, how) => path !== "/v1/look"
+        ? before(path, how) : new Response({json.dumps(json.dumps(refusal))}, {{ status: 400 }}); }})()""")
+    page.type("cab")
+    wait_for(page, "#notes", "Too long to explain: 201 tokens. At most 128 are shown.")
+    assert said(page, "#problem") == ""
+    assert page.problems == []
+
+
 @pytest.mark.parametrize("width", [1280, 375])
 def test_a_long_word_is_wrapped(page, width):
     try:

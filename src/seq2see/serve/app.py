@@ -20,7 +20,6 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
-from seq2see.display.wording import translated
 from seq2see.documents.glossary import Glossary, GlossaryEntry
 from seq2see.errors import DataError
 from seq2see.look import files
@@ -297,7 +296,7 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
     except TimeoutError:
         yield event("error", {"error": f"no answer within {seconds:g} seconds", "status": 504})
     except RefusedError as refused:
-        yield event("error", {"error": translated(refused.line), "status": refused.status})
+        yield event("error", refused.body() | {"status": refused.status})
 
 
 async def _problem(request: Request, problem: Exception) -> Response:
@@ -489,7 +488,7 @@ def error_field(path: str) -> str:
 
 def in_json(refused: RefusedError, field: str = "error") -> tuple[dict[str, str], bytes]:
     """Return the headers and the JSON body of a refusal, whose message is in the field `field`."""
-    body = json.dumps({field: translated(refused.line)}, ensure_ascii=False).encode("utf-8", "replace")
+    body = json.dumps(refused.body(field), ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)

@@ -292,9 +292,14 @@ class StatusResponse(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """Reason why a request was not answered, in one line."""
+    """Reason why a request was not answered, in one line; some errors have further fields, for programs."""
 
     error: str
+    code: Literal["too_long"] | None = Field(
+        None, description="`too_long`: a text or translation has more tokens than can be shown. Other errors have none."
+    )
+    tokens: int | None = Field(None, description="With `too_long`: the number of tokens of the text.")
+    most: int | None = Field(None, description="With `too_long`: the maximum number of tokens.")
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -5,7 +5,7 @@ are pickled. A thread of the engine reads them, so that a job can be cancelled w
 
     in      Setup, then ("do", Key, [(number, Asked), ...]) for jobs and ("gone", number) for a cancelled job
     out     each after its length: ("ready", {model: Facts}) or ("failed", line), then for each job
-            ("token", number, event)..., ("done", number, answer) or ("refused", number, status, line);
+            ("token", number, event)..., ("done", number, answer) or ("refused", number, status, line, details);
             for each ("do", ...), ("end",)
 
 On a GPU, PyTorch usually searches texts in slots (`decoding/continuous.py`): the jobs of another "do" with the same key
@@ -162,10 +162,10 @@ class Worker:
 
     def _refuse(self, number: int, problem: Exception) -> None:
         if isinstance(problem, SeqError):
-            self._send(("refused", number, 400, " ".join(str(problem).split())))
+            self._send(("refused", number, 400, " ".join(str(problem).split()), dict(problem.details)))
         elif not isinstance(problem, GivenUpError):
             report(problem, "the engine")
-            self._send(("refused", number, 500, "the engine failed on this text; the log of the server says where"))
+            self._send(("refused", number, 500, "the engine failed on this text; the log of the server says where", {}))
 
     def _translate(self, run: Run, key: Key, jobs: Jobs) -> None:
         lines = [line for _, asked in jobs for line in run.tagged(asked.lines, asked.to)]

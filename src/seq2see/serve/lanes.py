@@ -452,7 +452,8 @@ class Lane:
         del self._running[number]
         self._finished.append(_cost(done))
         if kind != "done":
-            self._refuse(job, RefusedError(*what))
+            status, line, details = what
+            self._refuse(job, RefusedError(status, line, details=details))
             return
         job.parts[done.begin] = what[0]
         if job.answer.done():  # cancelled: whoever waited stopped waiting, and has not come to `leave` yet

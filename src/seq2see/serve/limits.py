@@ -10,7 +10,9 @@ from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
+from typing import Any
 
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError
 
 SHARED_HEADERS = [
@@ -66,14 +68,30 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """HTTP error response: status, message in one line, seconds until a retry, and whether to close the connection."""
+    """HTTP error response: status, message in one line, seconds until a retry, and whether to close the connection.
 
-    def __init__(self, status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> None:
+    Args:
+        details: further fields of the body, by which programs recognise the error (`SeqError.details`).
+    """
+
+    def __init__(
+        self,
+        status: int,
+        line: str,
+        retry_after: int | None = None,
+        hang_up: bool = False,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(line)
         self.status = status
         self.line = line
         self.retry_after = retry_after
         self.hang_up = hang_up
+        self.details = dict(details or {})
+
+    def body(self, field: str = "error") -> dict[str, Any]:
+        """Return the JSON body: the message in the language of the server, in the field `field`, and the details."""
+        return {field: translated(self.line)} | self.details
 
 
 class Keys:

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
 from seq2see.errors import SettingError
+from seq2see.serve import bodies
 from seq2see.serve.app import DUE, HEADERS, SURPLUS, Guard, in_json
 from seq2see.serve.jobs import Facts
 from seq2see.serve.limits import Keys, Limits, Origins, Rates, RefusedError, host_names
@@ -327,6 +328,17 @@ def test_what_is_no_origin_is_refused():
     for wrong in ("example.org", "https://", "https://example.org/path", ""):
         with pytest.raises(SettingError, match="--allow-origin"):
             Origins([wrong])
+
+
+def test_details_of_a_refusal_are_fields_in_any_language(monkeypatch):
+    details = {"code": "too_long", "tokens": 201, "most": 128}
+    refused = RefusedError(400, "the sentence has 201 tokens: at most 128 can be shown. Shorten it", details=details)
+    for language in ("en", "ko"):
+        monkeypatch.setenv("SEQ2SEE_LANG", language)
+        body = json.loads(in_json(refused)[1])
+        assert body.pop("error")
+        assert body == details
+        assert set(body) < set(bodies.ErrorResponse.model_fields)
 
 
 def test_refusals_follow_the_locale(monkeypatch):

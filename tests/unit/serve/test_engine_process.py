@@ -162,6 +162,7 @@ def test_a_text_that_is_too_long_is_refused_with_advice_for_clients(trained, hea
     worker(trained, heard).do(Key("look", "run", alone=1), [(1, job)])
     assert [message[:3] for message in heard] == [("refused", 1, 400)]
     assert heard[0][3] == f"{what} has 201 tokens: at most 128 can be shown. Shorten it"
+    assert heard[0][4] == {"code": "too_long", "tokens": 201, "most": 128}
 
 
 def test_insides_are_remembered_by_their_size(trained, heard):

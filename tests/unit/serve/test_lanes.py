@@ -388,11 +388,12 @@ def test_a_refused_part_refuses_the_whole_and_starts_no_other(monkeypatch):
     async def scene(lane: Lane, engines: list[Played]) -> None:
         task = asyncio.create_task(do(lane, Job(ONE, lines(5), [10] * 5)))
         await settle()
-        engines[0].messages.put_nowait(("refused", engines[0].batches[0][0], 400, "no"))
+        engines[0].messages.put_nowait(("refused", engines[0].batches[0][0], 400, "no", {"code": "never"}))
         engines[0].messages.put_nowait(("end",))
         await settle()
-        with pytest.raises(RefusedError):
+        with pytest.raises(RefusedError) as refused:
             await task
+        assert (refused.value.status, refused.value.line, refused.value.details) == (400, "no", {"code": "never"})
         assert len(engines[0].batches) == 1
         assert lane.queue.work == 0
 

@@ -21,9 +21,9 @@ function sayAt(id, words) {
 /* --- asking ------------------------------------------------------------------------------------------------------------ */
 
 class Refused extends Error {
-  constructor(status, line, wait) {
+  constructor(status, line, wait, { code, tokens, most } = {}) {
     super(line);
-    Object.assign(this, { status, line, wait });
+    Object.assign(this, { status, line, wait, code, tokens, most });
   }
 }
 
@@ -37,7 +37,7 @@ async function ask(path, body, signal) {
   }
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({}));
-  throw new Refused(answer.status, said.error || answer.statusText, +answer.headers.get("Retry-After") || null);
+  throw new Refused(answer.status, said.error || answer.statusText, +answer.headers.get("Retry-After") || null, said);
 }
 
 /** A connection may break at any time, also in the middle of an answer. */
@@ -257,11 +257,10 @@ function hideInside() {
 }
 
 /** The answer is there, but cannot be looked into. */
-function noInside({ status, line }) {
+function noInside({ status, line, code, tokens, most }) {
   hideInside();
-  const long = /has (\d+) tokens: at most (\d+) can be shown/.exec(line);
   note(() => status === 501 ? tell("This server runs without PyTorch, so that it cannot show the inside of a translation.")
-    : long ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(line));
+    : code === "too_long" ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: tokens, most }) : tellSentence(line));
 }
 
 let notes = [];
