@@ -24,11 +24,14 @@ from seq2see.serve.limits import Limits
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
+DEADLINE = 4
+"""Seconds after which `torch_server` gives a request up."""
+
 
 @pytest.fixture(scope="module")
 def torch_server(trained: Path) -> Iterator[Server]:
     """Our own engine, with room for very little."""
-    options = ["--queue", "3", "--deadline", "4", "--batch-tokens", "64", "--allow-origin", "https://example.org"]
+    options = ["--queue", "3", "--deadline", DEADLINE, "--batch-tokens", "64", "--allow-origin", "https://example.org"]
     with Server(trained, "--engine", "torch", *options) as started:
         yield started
 
@@ -374,7 +377,7 @@ def test_under_overload_every_request_is_answered_in_time(torch_server: Server, 
     if seconds > 5:  # a short time tells little on a busy machine
         assert set(few) <= {200, 429}
         assert 200 in many
-        assert slowest < 4 + 2  # the deadline, and a while for a busy machine to say so
+        assert slowest < DEADLINE + 2  # the deadline, and a while for a busy machine to say so
         assert rate > peak / 2  # by the work of the server, whatever else the machine does
 
 
@@ -424,7 +427,7 @@ def test_a_dead_engine_is_replaced(torch_server: Server):
         for _ in range(5):
             found = killed_at_work(torch_server, engine, bodies)
             kills += 1
-            if found.status != 200:
+            if found.status == 503:
                 break
             torch_server.wait_until_ready()
         assert found.status == 503
@@ -436,23 +439,44 @@ def test_a_dead_engine_is_replaced(torch_server: Server):
     assert torch_server.measure("seq2see_engine_restarts_total") == restarts + kills
 
 
-def test_whoever_hangs_up_leaves_the_line(torch_server: Server):
-    before = torch_server.measure("seq2see_abandoned_total")
-    address = urlsplit(torch_server.url)
+def hang_up(server: Server) -> float:
+    """Stop the engine, send three requests, one of which waits in the engine and two before it, and close their
+    connections; return how many the server then counts as abandoned.
+
+    On a busy machine some of them may reach their deadline before, so that fewer are abandoned.
+    """
+    before = server.measure("seq2see_abandoned_total")
+    address = urlsplit(server.url)
     body = json.dumps({"text": ["abcdefgh" * 2] * 2, "beam": 1}).encode()
     head = "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
-    engine = torch_server.engines()["translate"]
+    ends = time.monotonic() + DEADLINE
+
+    def wait_for(name: str, least: float) -> None:
+        while server.measure(name) < least and time.monotonic() < ends:
+            time.sleep(0.02)
+
+    engine = server.engines()["translate"]
     os.kill(engine, signal.SIGSTOP)
     try:
         with contextlib.ExitStack() as clients:
-            for waiting in range(3):  # one is worked on, two wait
+            for waiting in range(3):
                 connection = socket.create_connection((address.hostname, address.port), timeout=PATIENCE)
                 clients.enter_context(connection).sendall(head.encode() + body)
-                torch_server.wait_for_measure("seq2see_queue_requests", waiting)
-        torch_server.wait_for_measure("seq2see_abandoned_total", before + 3)
+                wait_for("seq2see_queue_requests", waiting)
+        wait_for("seq2see_abandoned_total", before + 3)
+        return server.measure("seq2see_abandoned_total") - before
     finally:
         os.kill(engine, signal.SIGCONT)
+
+
+def test_whoever_hangs_up_leaves_the_line(torch_server: Server):
+    for _ in range(5):
+        abandoned = hang_up(torch_server)
+        if abandoned == 3:
+            break
+        torch_server.wait_until_ready()
+    assert abandoned == 3
     assert torch_server.measure("seq2see_queue_requests") == 0
     assert torch_server.measure("seq2see_queue_tokens") == 0
     assert torch_server.post("/v1/translate", text="cab").status == 200
@@ -471,8 +495,8 @@ def test_past_its_deadline_a_request_is_given_up_and_a_stream_says_so(torch_serv
     finally:
         for pid in engines:
             os.kill(pid, signal.SIGCONT)
-    assert (found.status, found.json()) == (504, {"error": "no answer within 4 seconds"})
-    assert events_of(streamed.body) == [("error", {"error": "no answer within 4 seconds", "status": 504})]
+    assert (found.status, found.json()) == (504, {"error": f"no answer within {DEADLINE} seconds"})
+    assert events_of(streamed.body) == [("error", {"error": f"no answer within {DEADLINE} seconds", "status": 504})]
     torch_server.wait_until_ready()
     assert torch_server.post("/v1/translate", text="cab").status == 200
 
