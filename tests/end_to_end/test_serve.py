@@ -389,10 +389,17 @@ DRAWN = [{"text": "cab", "sample": True}] * 2
 def send(
     clients: ThreadPoolExecutor, server: Server, engine: str, bodies: list[dict[str, object]]
 ) -> list[Future[Answer]]:
-    """Send two such requests while the engine is stopped: one is at the engine when the other stays in the queue."""
+    """Send two such requests while the engine is stopped: one is at the engine when the other stays in the queue.
+
+    If the engine was stopped before the server knew that its work was done, both stay in the queue, until their
+    deadline.
+    """
     queue = f'seq2see_queue_requests{{engine="{engine}"}}'
     sent = [clients.submit(server.post, "/v1/translate", **body) for body in bodies]
-    wait_until(lambda: all(server.measure(queue) == 1 for _ in range(10)), lambda: server.get("/metrics").body.decode())
+    wait_until(
+        lambda: all(server.measure(queue) == 1 for _ in range(10)) or all(each.done() for each in sent),
+        lambda: server.get("/metrics").body.decode(),
+    )
     return sent
 
 
