@@ -24,8 +24,7 @@ timeout 150 python3 -m bench.gpu_serve --only 0 1 2 --out "$out/serve.json" > "$
 cut -c 1-300 "$out/serve.txt" | tail -n 12
 echo "server: until $SECONDS s"
 
-minute="python3 -m bench.gpu_first_minute --name after --limits 36 36 --stacks $out/stacks.txt"
-minute="$minute --out $out/first_minute.json"
+minute="python3 -m bench.gpu_first_minute --name after --limits 36 36 --out $out/first_minute.json"
 timeout 90 $minute --corpora "short pairs" 2>&1 | tee "$out/first_minute.txt"
 echo "first minute: until $SECONDS s"
 if [ "$SECONDS" -lt 350 ]; then

@@ -273,7 +273,7 @@ class WorkerProcess:
     def receive(self) -> Any:
         """Wait for the result of a task; raise its error if it failed, or a RunError if the process has died."""
         try:
-            well, result = read(self._results)
+            well, result = pickle.loads(read(self._results))
         except (OSError, EOFError):
             raise self._death() from None
         if not well:
@@ -321,9 +321,9 @@ def serve() -> None:
 
 def _receive(arrived: "queue.SimpleQueue[bytes]") -> None:
     """Put each message from standard input into a queue; when the input ends, end the process, even during a task."""
-    with open(0, "rb") as tasks:
-        while size := int.from_bytes(tasks.read(8), "little"):
-            arrived.put(tasks.read(size))
+    with contextlib.suppress(EOFError), open(0, "rb") as tasks:
+        while True:
+            arrived.put(read(tasks))
     os._exit(0)
 
 
@@ -333,13 +333,13 @@ def framed(message: object) -> bytes:
     return len(packed).to_bytes(8, "little") + packed
 
 
-def read(pipe: IO[bytes]) -> Any:
-    """Read the next message, in the form that `framed` gives it, from a pipe; raise EOFError if the pipe ends first."""
+def read(pipe: IO[bytes]) -> bytes:
+    """Return the next message of `framed` from a pipe, still pickled; raise EOFError if the pipe ends first."""
     size = int.from_bytes(pipe.read(8), "little")
     packed = pipe.read(size)
     if not size or len(packed) < size:
         raise EOFError
-    return pickle.loads(packed)
+    return packed
 
 
 # Signals that ask for a stop: Ctrl-C, a scheduler's SIGTERM, a terminal that is closed
