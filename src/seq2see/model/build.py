@@ -1,9 +1,13 @@
 """Build a model from its settings. No other module turns settings into layers."""
 
 import bisect
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from seq2see.config import ALIGNMENTS, Data, Model, foreign
 from seq2see.model.convolutional import Convolutional
@@ -28,6 +32,37 @@ def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Se
     options["attention"] = ALIGNMENTS.get(settings.architecture, "none")
     options["bidirectional"] = settings.architecture != "rnn"
     return Recurrent(source_vocabulary, target_vocabulary, **options)
+
+
+@contextlib.contextmanager
+def without_weights() -> Iterator[None]:
+    """In this context, `build` makes models on PyTorch's meta device: their weights have shapes, but no values.
+
+    That takes neither memory nor random numbers, and hardly any time.
+    """
+    with torch.device("meta"), _Uninitialised():
+        yield
+
+
+class _Uninitialised(TorchFunctionMode):
+    """Leaves tensors as they are instead of filling them with random numbers.
+
+    On the meta device, PyTorch imports its compiler and SymPy for the first random numbers, 800 modules that take
+    seconds (docs/log.md).
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        fills = function in (torch.Tensor.normal_, torch.Tensor.uniform_)
+        if fills or getattr(function, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary: int) -> int:

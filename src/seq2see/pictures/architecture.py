@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
 from seq2see.config import ALIGNMENTS, Model
-from seq2see.model.build import build
+from seq2see.model.build import build, without_weights
 from seq2see.pictures import drawing
 from seq2see.pictures.drawing import BLUE, FRAME, INK, ORANGE, QUIET, Picture
 
@@ -45,7 +44,7 @@ class Stage:
 
 def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[Stage]:
     """Return all stages in the order in which they are computed for a sentence, the encoder first."""
-    with torch.device("meta"):  # weights without memory: the largest model is planned at once
+    with without_weights():  # so that the largest model is planned at once
         built: Any = build(model, source_vocabulary, target_vocabulary)
     stages: list[Stage] = []
     sides: list[tuple[Stack, str, int, Any]] = [

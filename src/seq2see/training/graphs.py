@@ -20,7 +20,7 @@ from seq2see import special
 from seq2see.config import Model, Training
 from seq2see.kernels import loading
 from seq2see.model.attention import MultiHeadAttention
-from seq2see.model.build import linear_parameters
+from seq2see.model.build import linear_parameters, without_weights
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.layers import Dropout
 from seq2see.model.packing import Packing
@@ -229,7 +229,7 @@ def begin_compiling(make: Callable[[], Seq2Seq], settings: Training, bfloat16: b
     def work() -> None:
         try:
             torch.cuda.set_device(device)
-            with torch.device("meta"):
+            with without_weights():
                 model = make()
             _compile_kernels(model.to_empty(device=f"cuda:{device}"), settings, bfloat16)
         except Exception as problem:  # `compile_kernels` does the same again, and raises it
