@@ -4,7 +4,7 @@ Starts `python -m seq2see train` with an empty folder for compiled kernels, and 
 generated pairs of 3 to 20 words, and on Multi30k where `build/corpora` has its files (train.en, train.de, val.en and
 val.de, or .gz of them). Reports, in seconds from the command: the first update; when throughput first reached 90 % of
 its final median, and held it over half of the following windows of `WINDOW` updates; and the end of the process. If the
-first training is ended before all of its updates, the final median is that of the second.
+first training is ended before all of its updates and the second is not, the final median is that of the second.
 
 To compare two versions, `--source` names the `src` folder of another one; `--out` is extended, not overwritten.
 """
@@ -82,7 +82,7 @@ def milestones(rows: list[dict[str, Any]], began: float) -> dict[str, Any]:
         return found
     found["tokens_per_second"] = median(rate for _, rate in speeds[len(speeds) // 2 :])
     found["full_speed"] = full_speed(speeds, found["tokens_per_second"])
-    found["windows"] = [(round(at, 2), round(rate)) for at, rate in speeds[:60]]
+    found["windows"] = [(round(at, 2), round(rate)) for at, rate in speeds]
     return found
 
 
@@ -98,7 +98,7 @@ def full_speed(speeds: list[tuple[float, float]], final: float) -> float | None:
 
 def correct_unfinished(first: dict[str, Any], second: dict[str, Any]) -> None:
     """Set the time of full speed of a training that was ended before all updates, by the throughput of another one."""
-    if "Finished" not in first["first"] and "Finished" in second["first"]:
+    if "Finished" not in first["first"] and "Finished" in second["first"] and second["tokens_per_second"]:
         first["full_speed"] = full_speed(first.get("windows", []), second["tokens_per_second"])
 
 
@@ -124,7 +124,7 @@ def main() -> None:
         "--limits",
         type=float,
         nargs=2,
-        default=[50, 50],
+        default=[50, 120],
         metavar=("FIRST", "SECOND"),
         help="Seconds after which the first and the second training are ended.",
     )
@@ -156,6 +156,8 @@ def main() -> None:
                 options.out.write_text(json.dumps(results, indent=1))
             correct_unfinished(*results[-2:])
             options.out.write_text(json.dumps(results, indent=1))
+            corrected = results[-2]["full_speed"]
+            print(f"{options.name}, {each}, first time, by the final throughput: full speed {corrected or '-'} s")
 
 
 if __name__ == "__main__":

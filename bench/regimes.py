@@ -10,7 +10,9 @@ It starts no run that may not end within `--minutes`, and skips what `--out` or 
 same command until it says that nothing is left. `--source` runs another version of seq2see. While settings are being
 chosen, `--on dev` scores the validation set instead, and `--variants FILE` tries settings: each line is a label, a
 comma-separated list of corpora, and assignments, such as `d3 sounds/ita model.dropout=0.3 training.weight_decay=0.3`.
-On a GPU, runs side by side are several times faster with NVIDIA's MPS (`nvidia-cuda-mps-control -d`).
+On a GPU, runs side by side are several times faster with NVIDIA's MPS (`nvidia-cuda-mps-control -d`), up to as many as
+there are cores. But models of a width of 240 and more keep a GPU busy: by estimate, four seeds of molecules, Slovene
+and Japanese need twenty minutes of an H200, however many run side by side.
 
 `keep` adds the runs on test sets to `bench/regimes-scores.jsonl`, which is part of the repository and contains no texts
 (`bench.regimes_scores`), and `page` writes docs/regimes.md from this file alone. To measure more seeds later, exclude
@@ -419,15 +421,21 @@ def planned(options: argparse.Namespace) -> list[Job]:
     return [job for job in jobs if job.key not in done]
 
 
+def absolute_path(text: str) -> Path:
+    """Return an absolute path, for options."""
+    return Path(text).resolve()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True, dest="verb")
     verbs.add_parser("worker")
     run = verbs.add_parser("run")
-    run.add_argument("--data", type=Path, required=True)
-    run.add_argument("--out", type=Path, required=True)
-    run.add_argument("--done", type=Path, nargs="*", default=[])
-    run.add_argument("--source", type=Path, default=ROOT / "src")
+    # Absolute, so that a run goes on if the present folder is replaced meanwhile.
+    run.add_argument("--data", type=absolute_path, required=True)
+    run.add_argument("--out", type=absolute_path, required=True)
+    run.add_argument("--done", type=absolute_path, nargs="*", default=[])
+    run.add_argument("--source", type=absolute_path, default=ROOT / "src")
     run.add_argument("--label", default="now")
     run.add_argument("--only", nargs="*", default=[])
     run.add_argument("--variants", type=Path)

@@ -10,7 +10,7 @@ choose the heads, and the other half measures how well they agree: the best of m
 pairs that chose it.
 
 A run with `training.alignment_weight` has a head that was taught to align (`training.guided_alignment`). Then nothing
-is chosen, and the agreement of this head with the statistical aligner that taught it is measured (`measure_guided`).
+is chosen, and the agreement of this head with the aligner that taught it is measured (`measure_guided`).
 
 An output token that follows surely from the one before it does not depend on the input when it is predicted: after the
 digit 2, the years of this century continue with 0. But in the next step, whose input this output token is, the decoder
@@ -202,8 +202,8 @@ class Method(Answer):
     guided: bool = False
     """Whether one head was trained to align (guided alignment). Then only its weights are used, at the step where the
     output token is the decoder's input, one after the step that predicts it. `agreement` is then measured against the
-    statistical aligner that supplied the training links: the share of the output tokens with a link for which the head
-    picks the same source token.
+    aligner that supplied the training links (`tokens.aligner`): the share of the output tokens with a link for which
+    the head picks the same source token.
     """
 
     @property
@@ -222,8 +222,8 @@ class Method(Answer):
         if self.guided:
             weak = ". Weak: most links may be wrong" if self.is_weak else ""
             return (
-                f"by {many}{where}, which was trained for it, and agrees with a statistical aligner for "
-                f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs{weak}"
+                f"by {many}{where}, which was trained for it, and aligns {self.agreement:.0%} of the linked output "
+                f"tokens of {self.pairs} validation pairs as the aligner that taught it{weak}"
             )
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
         share += (
@@ -250,7 +250,7 @@ def guided(settings: Settings) -> Method | None:
 
 def measure_guided(bundle: Bundle, store: Store, watch: Watch = unwatched) -> Method | None:
     """Return the method of a run with a head that was trained to align; None for other runs. The method's agreement is
-    measured on up to `MOST_PAIRS` validation pairs if they have links of the statistical aligner.
+    measured on up to `MOST_PAIRS` validation pairs if they have links of an aligner.
     """
     method = guided(bundle.settings)
     if method is None or not store.has_links:

@@ -45,7 +45,7 @@ def without_weights() -> Iterator[None]:
 
 
 class _Uninitialised(TorchFunctionMode):
-    """Leaves tensors as they are instead of filling them with random numbers.
+    """Skips the initialisation of tensors by the functions of `torch.nn.init`, and by `normal_` and `uniform_`.
 
     On the meta device, PyTorch imports its compiler and SymPy for the first random numbers, 800 modules that take
     seconds (docs/log.md).

@@ -264,7 +264,7 @@ def write_corpus(
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_output_limit(settings, train, yours, base is not None)
     if settings.training.alignment_weight:
-        settings = aligner.prepare(settings, train, valid, say, yours, partial(request.call, aligner.link))
+        settings = aligner.prepare(settings, train, valid, tokenizers.equal_tokens(), say, yours, request.call)
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,

@@ -81,7 +81,7 @@ EXACT = (
 
 ALIGNED_PAIRS = 100
 """Minimum number of pairs for the alignment loss: an aligner learns little from fewer. `aligner.prepare` turns the
-loss off for corpora whose tokens it cannot align, such as molecules, and questions with their answers.
+loss off for corpora whose tokens cannot be aligned, such as questions with their answers.
 """
 
 

@@ -1,18 +1,23 @@
-"""A statistical word aligner for the tokens of a corpus: it finds the source token that each target token translates.
+"""Word aligners for the tokens of a corpus: they find the source token that each target token translates or copies.
 
     aligner = learn(store)
     write_links(aligner, store)             # beside its tokens, where `Store.links` finds them
 
-Two hidden Markov models (Vogel et al. 1996), one for each direction, are trained jointly: the expected count of a link
-is the product of its probabilities under both (Liang, Taskar and Klein, "Alignment by agreement", 2006). They start
-from IBM model 1. Pairs of similar lengths are computed together, so that a step of a hidden Markov model is one matrix
-multiplication. Time and memory are bounded, whatever the size of the corpus.
+`Aligner` learns from statistics which tokens translate each other. Targets that copy most of their source, such as
+molecules, consist of the same few tokens in every pair, from which statistics learn nothing: there, `CopyAligner` links
+the stretches that both sides have in common.
+
+For `Aligner`, two hidden Markov models (Vogel et al. 1996), one for each direction, are trained jointly: the expected
+count of a link is the product of its probabilities under both (Liang, Taskar and Klein, "Alignment by agreement",
+2006). They start from IBM model 1. Pairs of similar lengths are computed together, so that a step of a hidden Markov
+model is one matrix multiplication. Time and memory are bounded, whatever the size of the corpus.
 """
 
+import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +64,13 @@ learned from.
 SURE: Final = 0.3
 """Minimum product of a link's posterior probabilities in both directions; less probable links are dropped."""
 LEAST_LINKED: Final = 0.4
-"""Minimum share of linked target tokens in the validation set; with less, the sides are taken not to be translations of
-each other. Questions and answers have 0.26, translations 0.54 and more (docs/log.md).
+"""Minimum share of linked target tokens in the validation set. If the statistical aligner links less, `CopyAligner` is
+tried; if that links less as well, there is no alignment loss. The statistical aligner links 0.26 for questions and
+answers, and 0.54 and more for translations; `CopyAligner` links 0.58 and 0.82 for molecules (docs/log.md).
+"""
+SHORTEST_STRETCH, MOST_STRETCHES = 3, 8
+"""Minimum number of tokens of a stretch that is taken for copied, since shorter ones are often in common by chance; and
+the maximum number of stretches that are looked for in a pair, which bounds the time.
 """
 NONE: Final = -1
 """Source position that stands for no source token: the target token is not linked."""
@@ -246,16 +256,74 @@ class Aligner:
 
     def align(self, store: Store, indices: Int64s) -> NDArray[np.int64]:
         """Return the position of the source token, or `NONE`, for each target token (and END) of pairs `indices`."""
-        lengths = store.target_lengths(indices)
-        starts = lengths.cumsum() - lengths
-        places_N = np.full(lengths.sum(), NONE, np.int64)
-        for group in groups(store, indices):
+
+        def best(group: PairGroup) -> Int64s:
             product_BTS, _ = self.posteriors(group, self.cells(group), ordered=True)
-            best_BT = np.where(product_BTS.max(-1) > SURE, product_BTS.argmax(-1), NONE)
-            keep_BT = group.target_BT != special.PAD
-            rows_BT = starts[group.members, None] + np.arange(best_BT.shape[1])
-            places_N[rows_BT[keep_BT]] = best_BT[keep_BT]
-        return places_N
+            return np.where(product_BTS.max(-1) > SURE, product_BTS.argmax(-1), NONE)
+
+        return _aligned(store, indices, best)
+
+
+class CopyAligner:
+    """Links target tokens to equal source tokens, in stretches that both have in common (`SHORTEST_STRETCH`).
+
+    The longest stretch of a pair is linked first, then the longest of what is left, and so on, at most `MOST_STRETCHES`
+    times; each token of either side is linked at most once (greedy string tiling, Wise 1993). Unlike a diff, this finds
+    stretches whose order differs between the sides.
+
+    Args:
+        equal: For each target token, the id of the source token with the same spelling; `NONE` if there is none, and
+            for special tokens.
+    """
+
+    def __init__(self, equal: Sequence[int]) -> None:
+        self._equal = np.array(equal, np.int64)
+
+    def align(self, store: Store, indices: Int64s) -> NDArray[np.int64]:
+        """Return the position of the source token, or `NONE`, for each target token (and END) of pairs `indices`."""
+        return _aligned(store, indices, self._linked)
+
+    def _linked(self, group: PairGroup) -> Int64s:
+        equal_BTS = self._equal[group.target_BT][:, :, None] == group.source_BS[:, None, :]
+        links_BT = np.full(group.target_BT.shape, NONE, np.int64)
+        left, S = np.arange(len(links_BT)), equal_BTS.shape[2]
+        for _ in range(MOST_STRETCHES):
+            if not len(left):
+                break
+            lengths = _stretch_lengths(equal_BTS[left]).reshape(len(left), -1)
+            ends = lengths.argmax(-1)
+            sizes = lengths[np.arange(len(left)), ends]
+            left, ends, sizes = (each[sizes >= SHORTEST_STRETCH] for each in (left, ends, sizes))
+            for pair, end, size in zip(left.tolist(), ends.tolist(), sizes.tolist(), strict=True):
+                target, source = (slice(place + 1 - size, place + 1) for place in divmod(end, S))
+                links_BT[pair, target] = np.arange(source.start, source.stop)
+                equal_BTS[pair, target] = equal_BTS[pair, :, source] = False
+        return links_BT
+
+
+def _stretch_lengths(equal_BTS: NDArray[np.bool_]) -> NDArray[np.int16]:
+    """Return BTS: for each target and source token, the length of the longest stretch in common that ends with them."""
+    lengths_BTS = equal_BTS.astype(np.int16)
+    for t in range(1, equal_BTS.shape[1]):
+        lengths_BTS[:, t, 1:] += lengths_BTS[:, t - 1, :-1] * equal_BTS[:, t, 1:]
+    return lengths_BTS
+
+
+def _aligned(store: Store, indices: Int64s, linked: Callable[[PairGroup], Int64s]) -> NDArray[np.int64]:
+    """Return a source position or `NONE` for each target token (and END) of the pairs `indices` of a store.
+
+    Args:
+        linked: Function that returns BT, the source positions of the target tokens of a group of pairs.
+    """
+    lengths = store.target_lengths(indices)
+    starts = lengths.cumsum() - lengths
+    places_N = np.full(lengths.sum(), NONE, np.int64)
+    for group in groups(store, indices):
+        links_BT = linked(group)
+        keep_BT = group.target_BT != special.PAD
+        rows_BT = starts[group.members, None] + np.arange(links_BT.shape[1])
+        places_N[rows_BT[keep_BT]] = links_BT[keep_BT]
+    return places_N
 
 
 def learn(store: Store) -> Aligner:
@@ -281,7 +349,7 @@ def learn(store: Store) -> Aligner:
     return aligner
 
 
-def write_links(aligner: Aligner, store: Store) -> float:
+def write_links(aligner: Aligner | CopyAligner, store: Store) -> float:
     """Align the pairs of a store, or an even sample of them, and write the links beside its tokens.
 
     Returns:
@@ -303,16 +371,26 @@ def write_links(aligner: Aligner, store: Store) -> float:
     return linked / max(1, tokens)
 
 
-def link(train: Path, valid: Path, vocabularies: tuple[int, int], least: float) -> float:
-    """Learn an aligner from the store in the folder `train`, and write the links of both stores; write none if it links
-    less than a share of `least` of the target tokens of the store in `valid`.
+def link(train: Path, valid: Path, vocabularies: tuple[int, int], equal: Sequence[int], least: float) -> float:
+    """Align the stores in the folders `train` and `valid`, and write their links; write none if less than a share of
+    `least` of the target tokens of `valid` are linked.
+
+    A statistical aligner is learned from `train`. If it links less than `LEAST_LINKED` of the target tokens of `valid`,
+    and `CopyAligner` links more, the latter is used.
 
     Returns:
-        That share.
+        The share of the target tokens of `valid` that the chosen aligner links.
     """
-    store = Store(train, vocabularies)
-    aligner = learn(store)
-    share = write_links(aligner, Store(valid, vocabularies))
+    store, validation = Store(train, vocabularies), Store(valid, vocabularies)
+    aligner: Aligner | CopyAligner = learn(store)
+    share = write_links(aligner, validation)
+    if share < LEAST_LINKED:
+        copier = CopyAligner(equal)
+        copied = write_links(copier, validation)
+        if copied > share:
+            aligner, share = copier, copied
+        elif share >= least:
+            write_links(aligner, validation)  # they replace the links of the other aligner
     if share < least:
         (valid / LINKS).unlink()
     else:
@@ -324,16 +402,18 @@ def prepare(
     settings: Settings,
     train: Store,
     valid: Store,
+    equal: Sequence[int],
     say: Callable[[str], None],
     yours: Collection[str],
-    linked: Callable[[Path, Path, tuple[int, int], float], float] = link,
+    call: Callable[..., Any] = operator.call,
 ) -> Settings:
-    """Write the links that the alignment loss needs, and return `settings`. If the aligner links less than a share of
-    `LEAST_LINKED` of the target tokens of the validation set, write none, and return settings without this loss.
+    """Write the links that the alignment loss needs, and return `settings`. If no aligner links at least a share
+    of `LEAST_LINKED` of the target tokens of the validation set, write none, and return settings without this loss.
 
     Args:
+        equal: For each target token, the id of the source token with the same spelling (`Tokenizers.equal_tokens`).
         yours: Names of the settings that the user has set; if `training.alignment_weight` is one, the loss is kept.
-        linked: The function `link`, or one that calls it in another process.
+        call: Function that calls `link` with its arguments, as `operator.call` does, perhaps in another process.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
     if architecture != "transformer":
@@ -343,7 +423,7 @@ def prepare(
         )
     say("aligning tokens")
     least = 0.0 if "training.alignment_weight" in yours else LEAST_LINKED
-    share = linked(train.folder, valid.folder, train.vocabularies, least)
+    share = call(link, train.folder, valid.folder, train.vocabularies, equal, least)
     if share < least:
         say(
             f"no alignment loss: a word aligner links only {share:.0%} of the target tokens of the validation set to a "

@@ -262,6 +262,15 @@ class Tokenizers:
         """Return the sizes of both vocabularies."""
         return len(self.source), len(self.target)
 
+    def equal_tokens(self) -> list[int]:
+        """Return for each target token the id of the source token with the same spelling; -1 if there is none, and for
+        special tokens.
+        """
+        ids: dict[str, int] = {}
+        for number, spelling in enumerate(self.source.spellings()[special.COUNT :], special.COUNT):
+            ids.setdefault(spelling, number)  # a letter comes before a tag that is spelled like it
+        return [-1] * special.COUNT + [ids.get(spelling, -1) for spelling in self.target.spellings()[special.COUNT :]]
+
     def save(self, folder: Path) -> None:
         self.source.save(folder / "source.tokenizer.json")
         if self.target is not self.source:

@@ -3,8 +3,8 @@
 Garg et al., "Jointly learning to align and translate" (2019), with one difference: the head learns the link of a token
 at the position where the token is the decoder's *input*, not where it is predicted, since the source of a token is
 easier to find once the token is known (Chen et al., "Accurate word alignment induction from neural machine
-translation", 2020). The links come from a statistical aligner (`tokens.aligner`). All other attention is computed by
-fused kernels: only the weights of this head are computed a second time, for the loss.
+translation", 2020). The links come from an aligner (`tokens.aligner`). All other attention is computed by fused
+kernels: only the weights of this head are computed a second time, for the loss.
 """
 
 import contextlib

@@ -85,7 +85,7 @@ def test_links_and_problems_are_the_same_from_another_process(tmp_path: Path):
     found = []
     with apart.process(aligner.link) as there:
         for call in (operator.call, there):
-            share = call(aligner.link, train.folder, valid.folder, cut.sizes, 0.0)
+            share = call(aligner.link, train.folder, valid.folder, cut.sizes, cut.equal_tokens(), 0.0)
             found.append((share, [(store.folder / LINKS).read_bytes() for store in (train, valid)]))
     assert found[0] == found[1]
     assert begun() == problems(stretches, 1, pairs[:50], NOTHING) != []

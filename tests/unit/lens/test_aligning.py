@@ -105,7 +105,7 @@ def test_a_head_that_was_taught_is_measured_by_the_links_of_an_aligner(run, tmp_
     assert 0 < method.agreement <= 1
     run.keep_fact("alignment", method.json())
     assert load(run.folder).alignment_method == method
-    assert "statistical aligner" in method.in_words
+    assert "the aligner that taught it" in method.in_words
 
 
 def test_a_folder_that_may_only_be_read(run, monkeypatch):

@@ -1,4 +1,4 @@
-"""The statistical aligner: known links are found, the time is bounded, and files of links are checked."""
+"""The aligners: known links are found, the time is bounded, and files of links are checked."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +109,8 @@ def test_a_training_gets_links_only_where_the_sides_are_translations(tmp_path):
     def prepared(name: str, pairs: list[tuple[str, str]], settings: Settings, *yours: str) -> tuple[float, bool]:
         train = stored(tmp_path / name / "train", pairs, slice(200, None))
         valid = stored(tmp_path / name / "valid", pairs, slice(200))
-        weight = aligner.prepare(settings, train, valid, said.append, yours).training.alignment_weight
+        nothing = [aligner.NONE] * valid.vocabularies[1]
+        weight = aligner.prepare(settings, train, valid, nothing, said.append, yours).training.alignment_weight
         has_links = {Store(each.folder).has_links for each in (train, valid)}
         assert len(has_links) == 1
         return weight, has_links.pop()
@@ -120,3 +121,41 @@ def test_a_training_gets_links_only_where_the_sides_are_translations(tmp_path):
     assert prepared("theirs", shuffled, asked, "training.alignment_weight") == (0.05, True)
     with pytest.raises(SettingError, match="'rnn' has no attention heads for the alignment loss"):
         prepared("rnn", pairs, replace(asked, model=replace(asked.model, architecture="rnn")))
+
+
+def test_stretches_in_common_are_linked_in_any_order_longest_first(tmp_path):
+    letters = tokens_of(["a b c d e f g x"])[1]
+
+    def links(source: str, target: str) -> list[int]:
+        ids = {letter: number for number, letter in enumerate("abcdefgx", 4)}
+        store.write(tmp_path, [([ids[one] for one in source], [ids[one] for one in target])], letters)
+        corpus = Store(tmp_path, (letters, letters))
+        return aligner.CopyAligner([aligner.NONE] * 4 + [*range(4, letters)]).align(corpus, np.array([0])).tolist()
+
+    none = aligner.NONE
+    assert links("abcxdefg", "defgabc") == [4, 5, 6, 7, 0, 1, 2, none], "the end comes from nowhere"
+    assert links("abcdabc", "xabcdx") == [none, 0, 1, 2, 3, none, none], "the longest stretch is taken"
+    assert links("abcabc", "abcabcabc")[:6] == [0, 1, 2, 3, 4, 5], "a token is linked once"
+    assert links("abcabc", "abcabcabc")[6:] == [none] * 4
+    assert links("abxcd", "abcd") == [none] * 5, "two tokens may be in common by chance"
+
+
+def test_copied_tokens_are_linked_if_they_are_spelled_alike_and_statistics_find_too_little(tmp_path):
+    dice = np.random.default_rng(5)
+
+    def written(name: str, pairs: int) -> Path:
+        made = dice.integers(4, 6, (pairs, 40))  # two letters in any order, and two halves swapped: nothing to learn
+        swapped = 2 + np.concatenate([made[:, 20:], made[:, :20]], axis=1)  # the ids of target letters begin at 6
+        store.write(tmp_path / name, zip(made.tolist(), swapped.tolist(), strict=True), 8)
+        return tmp_path / name
+
+    train, valid = written("train", 400), written("valid", 100)
+    none = [aligner.NONE] * 8
+    assert aligner.link(train, valid, (6, 8), none, least=0.4) < 0.4
+    assert not (valid / store.LINKS).exists()
+    assert aligner.link(train, valid, (6, 8), [*none[:6], 4, 5], least=0.4) > 0.95
+    found = Store(train, (6, 8)).links(np.arange(400)).reshape(400, 41)
+    assert (found[:, :20] == 20 + np.arange(20)).mean() > 0.9
+    assert (found[:, 40] == -1).all()
+    assert aligner.link(train, valid, (6, 8), none, least=0.0) < 0.4, "the user asked for the loss"
+    assert Store(train, (6, 8)).has_links

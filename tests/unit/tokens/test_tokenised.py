@@ -9,6 +9,7 @@ import pytest
 from seq2see import machine, special
 from seq2see.errors import RunError
 from seq2see.text.pair import Pair
+from seq2see.text.tags import tag_words
 from seq2see.tokens import store, tokenizers
 
 DICE = random.Random(7)
@@ -76,3 +77,25 @@ def test_a_length_that_is_enough_for_nearly_all(too_long: dict[int, int], pairs:
 def test_a_tokenizer_that_is_gone_is_said(tmp_path):
     with pytest.raises(RunError, match="no such tokenizer"):
         list(store.tokenised(PAIRS, (tmp_path / "a", tmp_path / "b"), 9))
+
+
+def test_equal_tokens_of_both_sides_are_found_by_their_spelling():
+    source, target = (tokenizers.train("characters", [text], 400) for text in ("abcd ", "cdef"))
+    equal = store.Tokenizers(source, target).equal_tokens()
+    assert len(equal) == len(target)
+    spelled = {target.spellings()[there]: source.spellings()[here] for there, here in enumerate(equal) if here >= 0}
+    assert {one: other for one, other in spelled.items() if one in "abcdef"} == {"c": "c", "d": "d"}
+    assert equal[: special.COUNT] == [-1] * special.COUNT
+    assert store.Tokenizers(source, source).equal_tokens()[special.COUNT :] == [*range(special.COUNT, len(source))]
+
+
+def test_tags_and_special_tokens_are_not_equal_to_letters_and_words_with_their_spelling():
+    letters = tokenizers.train("characters", ["VN"], 400)
+    texts = ["V;PST VN", "N;PL NV"]
+    tagged = tokenizers.train("characters", texts, 400, words=tag_words(texts * 9, "first"))
+    assert tagged.spellings().count("V") == 2, "a letter, and a part of a tag"
+    equal = store.Tokenizers(tagged, letters).equal_tokens()
+    (one, two), (there, after) = letters.encode(["VN"])[0], tagged.encode(["V;PST VN"])[0][-2:]
+    assert (equal[one], equal[two]) == (there, after)
+    plain, odd = (tokenizers.train("symbols", [text], 400) for text in ("a b", "a <unk>"))
+    assert set(store.Tokenizers(plain, odd).equal_tokens()) == {-1, plain.encode(["a"])[0][0]}
