@@ -219,9 +219,11 @@ REPLACED_RATE = 2
 
 SAME_LANGUAGE = 0.05
 """Overlap of the character-bigram frequencies of both sides (`in_common`, from 0 to 1) above which they share one
-vocabulary of subwords. The overlap of English is 0.49 with German, 0.55 with French, 0.10 with Korean texts of
-software, which contain English names, and 0.00 with Japanese.
+vocabulary, if both get the same kind of tokenizer, one of `SHARED_KINDS`. The overlap of English is 0.49 with German,
+0.55 with French, 0.10 with Korean texts of software, which contain English names, and 0.00 with Japanese.
 """
+SHARED_KINDS = ("unigram", "pattern")
+"""Kinds of tokenizers for which sharing a vocabulary was measured to help (docs/log.md)."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,7 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
 def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
     """Return an overlay for `data` with tokenizers of these kinds; `common` is what `in_common` returns."""
     each = _words_for_each(kinds)
-    shared = kinds[0] == kinds[1] and common > SAME_LANGUAGE and kinds[0] == "unigram"
+    shared = kinds[0] == kinds[1] and kinds[0] in SHARED_KINDS and common > SAME_LANGUAGE
     sizes = [_vocabulary(text.side, kind, each) + text.tags for text, kind in zip(texts, kinds, strict=True)]
     if shared:
         sizes = [max(sizes)] * 2

@@ -146,7 +146,7 @@ def test_kinds_of_tokenizer(name: str, source: str, target: str) -> None:
 
 def test_molecules_are_cut_as_smiles() -> None:
     data = resolved("reactions").data
-    assert (data.source_pattern, data.target_pattern, data.shared) == ("smiles", "smiles", False)
+    assert (data.source_pattern, data.target_pattern, data.shared) == ("smiles", "smiles", True)
     assert {resolved(name).data.source_pattern for name in CORPORA if name != "reactions"} == {""}
 
 
@@ -189,7 +189,7 @@ def kinds(pairs: list[tuple[str, str]]) -> tuple[object, ...]:
 def test_the_text_behind_a_tag_is_cut_by_what_suits_it() -> None:
     features = ["N;SG", "N;PL", "N;DAT;SG", "V;PST"]
     assert kinds(repeated(lambda: (f"<RX_{DICE.randint(1, 9)}> {molecule()}", molecule()), 500)) == (
-        *("pattern", "pattern", "first", False),
+        *("pattern", "pattern", "first", True),
     )
     assert kinds(repeated(lambda: (f"<{DICE.choice(features)}> {word()}", word()), 500)) == (
         *("characters", "characters", "first", False),
