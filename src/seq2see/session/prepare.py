@@ -150,8 +150,8 @@ def choose_settings(
         hold_out: The number of pairs to validate on, or their share if below 1; None if the user has not set it.
     """
     model, steps = chosen_in("model", overlays), chosen_in("training", overlays).get("max_steps")
-    artificial = chosen_in("data", overlays).get("hallucination")
-    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps, artificial=artificial)
+    data = chosen_in("data", overlays)
+    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps, data=data)
     suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
     most = min(LONGEST, found.model.longest - 1)

@@ -90,7 +90,7 @@ def suggest(
     chosen: Mapping[str, Any] | None = None,
     known: config.Overlay | None = None,
     steps: int | None = None,
-    artificial: float | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Suggestion:
     """Return settings for a surveyed corpus.
 
@@ -98,16 +98,16 @@ def suggest(
         chosen: The model settings of the user; if they name an RNN or convolutional model, the rest is chosen for it.
         known: Settings that are known to suit this corpus; they override the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
-        artificial: The number of artificial pairs for each pair that the user asks for.
+        data: The data settings of the user; tokenizers, sharing and artificial pairs are chosen accordingly.
     """
-    tokens, architecture = choose_tokenizers(corpus), (chosen or {}).get("architecture", "transformer")
+    tokens, architecture = choose_tokenizers(corpus, data or {}), (chosen or {}).get("architecture", "transformer")
     language, text = tokens.language, tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
-    if used := tokens.hallucination if artificial is None else artificial:
+    if used := (data or {}).get("hallucination", tokens.hallucination):
         rule = rule._replace(trained=rule.trained * hallucination.longer(used))
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
-        "model": {**_model(rule), "tie": "all" if tokens.shared else "decoder"},
+        "model": {**_model(rule), "tie": "all" if tokens.settings["shared"] else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
@@ -219,11 +219,9 @@ REPLACED_RATE = 2
 
 SAME_LANGUAGE = 0.05
 """Overlap of the character-bigram frequencies of both sides (`in_common`, from 0 to 1) above which they share one
-vocabulary, if both get the same kind of tokenizer, one of `SHARED_KINDS`. The overlap of English is 0.49 with German,
-0.55 with French, 0.10 with Korean texts of software, which contain English names, and 0.00 with Japanese.
+vocabulary, if both are subwords or both are molecules. The overlap of English is 0.49 with German, 0.55 with French,
+0.10 with Korean texts of software, which contain English names, and 0.00 with Japanese.
 """
-SHARED_KINDS = ("unigram", "pattern")
-"""Kinds of tokenizers for which sharing a vocabulary was measured to help (docs/log.md)."""
 
 
 @dataclass(frozen=True)
@@ -246,14 +244,11 @@ class TokenChoice:
         """Return whether both sides get subwords, because they are taken for sentences of a natural language."""
         return {self.settings["source_tokenizer"], self.settings["target_tokenizer"]} == {"unigram"}
 
-    @property
-    def shared(self) -> bool:
-        """Return whether both sides share one vocabulary."""
-        return bool(self.settings["shared"])
 
-
-def choose_tokenizers(corpus: Survey) -> TokenChoice:
-    """Return the tokenizers for a corpus: kinds, vocabulary sizes, and whether the sides share one."""
+def choose_tokenizers(corpus: Survey, yours: Mapping[str, Any]) -> TokenChoice:
+    """Return the tokenizers for a corpus: kinds, vocabulary sizes, and whether the sides share one, unless `yours`, the
+    data settings of the user, give them different tokenizers.
+    """
     source, target = corpus.texts()
     common = in_common(source.lines, target.lines)
     (first, *_), (also_first, *_) = source.kinds, target.kinds
@@ -263,6 +258,8 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
         pairs_of_kinds.append((kind, kind if together else also_first))
     pairs_of_kinds += [(first, kind) for kind in target.kinds[1:] if source.kinds != target.kinds]
     found = [_settings((source, target), kinds, common) for kinds in pairs_of_kinds]
+    used = {**found[0], **yours}
+    found[0]["shared"] &= all(used[f"source_{key}"] == used[f"target_{key}"] for key in ("tokenizer", "pattern"))
     reasons = _reasons((source, target), (first, also_first), found[0]["shared"], common)
     lengths = _lengths(corpus.pairs, (source.side, first), (target.side, also_first))
     artificial = 0.0
@@ -274,7 +271,7 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
 def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
     """Return an overlay for `data` with tokenizers of these kinds; `common` is what `in_common` returns."""
     each = _words_for_each(kinds)
-    shared = kinds[0] == kinds[1] and kinds[0] in SHARED_KINDS and common > SAME_LANGUAGE
+    shared = kinds[0] == kinds[1] and kinds[0] in ("unigram", "pattern") and common > SAME_LANGUAGE
     sizes = [_vocabulary(text.side, kind, each) + text.tags for text, kind in zip(texts, kinds, strict=True)]
     if shared:
         sizes = [max(sizes)] * 2

@@ -243,7 +243,8 @@ def test_the_row_of_the_table_fits_in_one_line() -> None:
 def test_trainings_are_longer_with_artificial_pairs() -> None:
     corpus = survey_corpus(inflected(100))
     steps = [
-        suggest.suggest(corpus, artificial=each).settings["training"]["max_steps"] for each in (0.0, 10.0, 20.0, 99.0)
+        suggest.suggest(corpus, data={"hallucination": each}).settings["training"]["max_steps"]
+        for each in (0.0, 10.0, 20.0, 99.0)
     ]
     assert steps[0] < steps[1] < steps[2] == steps[3]
     assert suggest.suggest(corpus).settings["training"]["max_steps"] == steps[2]

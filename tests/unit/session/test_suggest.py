@@ -182,7 +182,7 @@ def test_no_false_alarm_of_molecules(name: str) -> None:
 
 
 def kinds(pairs: list[tuple[str, str]]) -> tuple[object, ...]:
-    data = suggest.choose_tokenizers(look(pairs)).settings
+    data = suggest.choose_tokenizers(look(pairs), {}).settings
     return tuple(data[key] for key in ("source_tokenizer", "target_tokenizer", "source_tags", "shared"))
 
 
@@ -202,6 +202,18 @@ def test_the_text_behind_a_tag_is_cut_by_what_suits_it() -> None:
     assert kinds(repeated(lambda: (f"<2{DICE.choice(['de', 'fr'])}> {sentence(WORDS)}", sentence(WORDS)), 500)) == (
         *("unigram", "unigram", "first", True),
     )
+
+
+@pytest.mark.parametrize("make", [molecule, lambda: sentence(WORDS)])
+def test_sides_share_nothing_if_the_user_gives_one_of_them_another_tokenizer(make) -> None:
+    corpus = look(repeated(lambda: (make(), make()), 500))
+    shared = suggest.suggest(corpus)
+    assert (shared.settings["data"]["shared"], shared.settings["model"]["tie"]) == (True, "all")
+    other = {"target_tokenizer": "characters"}
+    apart = suggest.suggest(corpus, data=other)
+    assert (apart.settings["data"]["shared"], apart.settings["model"]["tie"]) == (False, "decoder")
+    assert "share" not in apart.reasons["target"]
+    config.resolve(apart.settings, {"data": other})
 
 
 def test_odd_lines_at_the_start_do_not_hide_molecules() -> None:
@@ -250,13 +262,13 @@ def test_a_few_foreign_words_do_not_tie_two_languages() -> None:
 
 def test_candidates_begin_with_the_choice_and_all_resolve() -> None:
     for name, pairs in CORPORA.items():
-        chosen = suggest.choose_tokenizers(look(pairs))
+        chosen = suggest.choose_tokenizers(look(pairs), {})
         assert chosen.candidates[0] == chosen.settings
         for candidate in chosen.candidates:
             config.resolve({"data": candidate, "model": {"tie": "all" if candidate["shared"] else "decoder"}})
         found = [(each["source_tokenizer"], each["target_tokenizer"]) for each in chosen.candidates]
         assert len(set(found)) == len(found) <= 3, name
-    words = suggest.choose_tokenizers(surveyed("Korean words")).candidates
+    words = suggest.choose_tokenizers(surveyed("Korean words"), {}).candidates
     assert [each["source_tokenizer"] for each in words] == ["jamo", "characters"]
 
 
