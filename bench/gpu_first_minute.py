@@ -144,10 +144,10 @@ def main() -> None:
                 row = measure(pairs, options.source.absolute(), folder, cache, limit)
                 results.append({"version": options.name, "corpus": each, "turn": turn} | row)
                 first, full, speed = (row["first"].get("Stepped"), row["full_speed"], row["tokens_per_second"])
-                seconds = [f"{value:.1f} s" if value is not None else "-" for value in (first, full, row["seconds"])]
+                told = [f"{value:.1f} s" if value is not None else "-" for value in (first, full, row["seconds"])]
                 print(
-                    f"{options.name}, {each}, {turn} time: first update {seconds[0]}, full speed {seconds[1]}, "
-                    f"{'finished model' if row['finished'] else 'ended unfinished'} {seconds[2]}, "
+                    f"{options.name}, {each}, {turn} time: first update {told[0]}, full speed {told[1]}, "
+                    f"{'finished model' if row['finished'] else 'ended unfinished'} {told[2]}, "
                     f"{row['updates']:,} updates, {speed or 0:,.0f} tokens/s; first of each event: "
                     + ", ".join(f"{kind} {value:.1f}" for kind, value in row["first"].items()),
                     flush=True,
@@ -156,8 +156,9 @@ def main() -> None:
                 options.out.write_text(json.dumps(results, indent=1))
             correct_unfinished(*results[-2:])
             options.out.write_text(json.dumps(results, indent=1))
-            corrected = results[-2]["full_speed"]
-            print(f"{options.name}, {each}, first time, by the final throughput: full speed {corrected or '-'} s")
+            full = results[-2]["full_speed"]
+            seconds = "not reached" if full is None else f"after {full:.1f} s"
+            print(f"{options.name}, {each}, first time, by the final throughput: full speed {seconds}", flush=True)
 
 
 if __name__ == "__main__":
