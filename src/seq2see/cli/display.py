@@ -94,7 +94,7 @@ class Display:
                 numbers = {name: f"{value:.{3 if abs(value) < 10 else 2}f}" for name, value in event.scores.items()}
                 scores = "  ".join(f"{translated(name)} {value}" for name, value in numbers.items())
                 what = "" if event.what == "model" else f"  ({translated(event.what)})"
-                best = f"  {translated('best')}" if event.best else ""
+                best = f"  {translated('best' if event.what == 'model' else 'chosen')}" if event.best else ""
                 self.say(f"step {event.step:>7,}  validation {scores}{best}{what}")
             case Finished():
                 from seq2see.session.finish import in_words

@@ -92,18 +92,16 @@ def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
 
 def _reading(request: Request) -> ReadingOptions:
     options = request.reading
-    columns = (options.get("source_column"), options.get("target_column"))
+    given = (options.get("source_column"), options.get("target_column"))
+    columns = Sides(*(None if each is None else str(each) for each in given))
     languages = Sides(options.get("source_language"), options.get("target_language"))
-    return ReadingOptions(
-        options.get("format"), Sides(*(None if each is None else str(each) for each in columns)), languages
-    )
+    return ReadingOptions(options.get("format"), columns, languages)
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
     """Return whether sources get a tag of their target language: as in `base` or, if that is None, if the user asks."""
-    if base is not None:
-        return bool(base.tags)
-    return request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)
+    asked = request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)
+    return asked if base is None else bool(base.tags)
 
 
 def check_corpus(corpus: Corpus, survey: Survey, request: Request) -> None:
@@ -277,9 +275,8 @@ def write_corpus(
         "dropped_too_long": too_long.total(),
         "validation_dropped_too_long": max(0, len(given) - len(valid)),
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
+        **({"validated_on_training_pairs": True} if is_learned else {}),
     }
-    if is_learned:
-        facts["validated_on_training_pairs"] = True
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
 
 
@@ -467,12 +464,14 @@ def run_loop(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
 
+    searched = partial(validation.searched, prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
+
     def validate() -> dict[str, float]:
-        searched = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
+        pairs = searched()
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
-            mine = validation.measure(used, prepared.valid, searched, group.rank, group.world)
-        return validation.scores(used, searched, error_unit(settings), group.from_all(mine))
+            mine = validation.measure(used, prepared.valid, pairs, group.rank, group.world)
+        return validation.scores(used, pairs, error_unit(settings), group.from_all(mine))
 
     with contextlib.ExitStack() as until_the_end:
         until_the_end.enter_context(stop.listening())
@@ -488,6 +487,7 @@ def run_loop(
             validate=validate,
             lower_is_better=settings.training.metric in config.LOWER_IS_BETTER,
             micro_tokens=micro_tokens,
+            translated=lambda: len(searched()),
             should_stop=stop.asked,
             group=group,
         ):

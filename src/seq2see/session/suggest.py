@@ -108,7 +108,7 @@ def suggest(
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
         "model": {**_model(rule), "tie": "all" if tokens.settings["shared"] else "decoder"},
-        "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
+        "training": _training(rule, steps, "loss" if language else "exact"),
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = rounded(rule.alignment, 0.05) if aligned else 0.0
@@ -190,8 +190,8 @@ def _model(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
-    """Return the training settings: about thirty validations; eight in a row without improvement end the training.
+def _training(rule: Rule, steps: int | None, metric: str) -> dict[str, Any]:
+    """Return the training settings: about thirty validations; 8 or 12 in a row without improvement end the training.
 
     Args:
         steps: The number of updates; None for that of the rule.
@@ -206,8 +206,9 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
         "schedule": "cosine",
         "agreement": rounded(rule.agreement, 0.5),
         "weight_decay": rounded(rule.weight_decay, 0.1),
+        "metric": metric,
         "validate_every": max(10, round(steps // 30, -1)),
-        "patience": 8,
+        "patience": 8 if metric == "loss" else 12,  # exact match is noisy, and still rises late in the schedule
     }
 
 

@@ -69,6 +69,16 @@ class Progress:
             return _is_better(scores.get("loss", math.nan), self.best_loss, lower_is_better=True)
         return _is_better(score, self.best, lower_is_better)
 
+    def is_within_noise(self, exact: float, pairs: int) -> bool:
+        """Return whether an exact match, in % of `pairs` pairs, is at most one standard error below the best one.
+
+        The best of many validations is partly luck: on 100 pairs the standard error is up to 5 points. Choosing a late
+        model unless another one is better by more than that is the one-standard-error rule (Breiman et al. 1984).
+        """
+        if self.best is None or not 0 < self.best < 100 or not pairs:
+            return False
+        return exact >= self.best - math.sqrt(self.best * (100 - self.best) / pairs)
+
     def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> "Progress":
         """Return the progress after a validation: with the new best score if it is better, else with `stale` + 1."""
         if not self.is_beaten_by(scores, metric, lower_is_better):

@@ -77,7 +77,9 @@ class Validated:
     step: int
     scores: dict[str, float]
     best: bool
-    """Whether the scores are the best so far, so that the validated weights were saved as the model of the run."""
+    """Whether the validated weights were saved as the model of the run: their scores are the best so far or, for an
+    average of checkpoints, about as good.
+    """
     what: str = "model"
     """The weights that were validated: `model`, or a text such as `average of the last 5 checkpoints`."""
     seconds: float = field(default=0.0, compare=False)

@@ -48,6 +48,7 @@ def train(
     validate: Validate,
     lower_is_better: bool,
     micro_tokens: int,
+    translated: Callable[[], int] = int,
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Iterator[Event]:
@@ -58,6 +59,7 @@ def train(
         d_model: Width of the model, which sets the learning rate if `settings.learning_rate` is 0.
         validate: Function that validates the model and returns its scores by the name of the metric.
         micro_tokens: Maximum number of tokens in one forward pass of several pairs; halved when memory runs out.
+        translated: Function that returns how many pairs `validate` translates, which sets the noise of its scores.
         should_stop: Function that returns whether training should end early; a checkpoint is then saved.
     """
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
@@ -70,7 +72,7 @@ def train(
             yield from loop.updated(d_model)
     if loop.reason != INTERRUPTED:
         try:
-            yield from _average(model, run, loop.progress, settings, validate, lower_is_better, group)
+            yield from loop.averaged(validate, lower_is_better, translated)
         except Stopped:
             loop.reason = INTERRUPTED  # everything is saved already
     elif loop.progress.step != loop.saved_step:
@@ -150,6 +152,29 @@ class _Loop:
         if counts:
             self.save()
         self.reason = self.reason or self._limit()
+
+    def averaged(self, validate: Validate, lower_is_better: bool, translated: Callable[[], int]) -> Iterator[Validated]:
+        """Average the last checkpoints, if there are several; save the average as the model if it validates better than
+        the best model or, by exact match, as well within the noise of the `translated` pairs.
+        """
+        group, count = self.group, self.settings.average
+        last = checkpoint.with_weights(self.run / "checkpoints", count) if group.is_first else []
+        count = group.first_does(lambda: len(last))
+        if count < 2:
+            return
+        if group.is_first:
+            load_weights(self.model, checkpoint.average(last))
+        group.take_from_first(self.model.parameters())
+        began = time.perf_counter()
+        scores = validate()
+        taken = time.perf_counter() - began
+        metric = self.settings.metric
+        chosen = self.progress.is_beaten_by(scores, metric, lower_is_better)
+        if metric == "exact":
+            chosen = chosen or self.progress.is_within_noise(scores["exact"], translated())
+        if chosen:
+            group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
+        yield Validated(self.progress.step, scores, chosen, f"average of the last {count} checkpoints", taken)
 
     def save(self, pause: bool = False) -> None:
         """Save a checkpoint; `pause` marks one that is made because of an interruption, not after a validation."""
@@ -426,32 +451,6 @@ def _chosen_by_first(group: Group, choose: Callable[[], Path | None]) -> Path | 
     """Return the path that the first rank chooses, because other ranks may see files on a shared disk later."""
     path = group.first_does(lambda: None if (found := choose()) is None else str(found))
     return None if path is None else Path(path)
-
-
-def _average(
-    model: Seq2Seq,
-    run: Path,
-    progress: Progress,
-    settings: Training,
-    validate: Validate,
-    lower_is_better: bool,
-    group: Group,
-) -> Iterator[Validated]:
-    """Average the last checkpoints, if there are several; save the average as the model if it validates best of all."""
-    last = checkpoint.with_weights(run / "checkpoints", settings.average) if group.is_first else []
-    count = group.first_does(lambda: len(last))
-    if count < 2:
-        return
-    if group.is_first:
-        load_weights(model, checkpoint.average(last))
-    group.take_from_first(model.parameters())
-    began = time.perf_counter()
-    scores = validate()
-    taken = time.perf_counter() - began
-    better = progress.is_beaten_by(scores, settings.metric, lower_is_better)
-    if better:
-        group.first_does(lambda: save_weights(model, run / "model.safetensors"))
-    yield Validated(progress.step, scores, better, f"average of the last {count} checkpoints", taken)
 
 
 class _Meter:

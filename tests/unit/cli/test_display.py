@@ -64,12 +64,14 @@ def test_everything_that_happens_has_a_line(capsys: pytest.CaptureFixture[str]) 
         display.show(began(7, 0.0))
         assert display.step == 7
         display.show(Shrunk(8, 2048))
+        display.show(Validated(10, {"loss": 1.23456, "exact": 98.765}, True))
         display.show(Validated(10, {"loss": 1.23456, "exact": 98.765}, True, "average of 5"))
         assert display.step == 10
         display.show(Finished(12, "all 12 steps done", 61.0))
-    *_, shrunk, validated, done = capsys.readouterr().err.splitlines()
+    *_, shrunk, validated, averaged, done = capsys.readouterr().err.splitlines()
     assert shrunk == "step       8  out of memory: micro-batches of 2,048 tokens from now on; the updates stay the same"
-    assert validated == "step      10  validation loss 1.235  exact 98.77  best  (average of 5)"
+    assert validated == "step      10  validation loss 1.235  exact 98.77  best"
+    assert averaged == "step      10  validation loss 1.235  exact 98.77  chosen  (average of 5)"
     assert done == "done: all 12 steps done, 1 min 1 s"
 
 

@@ -113,6 +113,14 @@ def test_training_always_stops_early(kind: str) -> None:
         assert training.warmup_steps < training.max_steps
 
 
+def test_training_stops_later_by_exact_match_than_by_the_loss() -> None:
+    patience = {}
+    for kind in LENGTHS:
+        training = resolved(corpus(kind, 1000, **LENGTHS[kind])).training
+        patience[training.metric] = training.patience
+    assert patience["loss"] < patience["exact"]
+
+
 def test_warm_up_and_validations_follow_the_number_of_steps_of_the_user() -> None:
     survey = corpus("words", 8000, **LENGTHS["words"])
     usual = suggest.suggest(survey).settings["training"]

@@ -71,6 +71,7 @@ def run_lazily(
     micro_tokens: int = 10_000,
     stop_at: int | None = None,
     lower_is_better: bool = True,
+    translated: int = 0,
 ) -> Iterator[training_events.Event]:
     folder.mkdir(exist_ok=True)
     steps = 0
@@ -90,6 +91,7 @@ def run_lazily(
         validate=validate or scores(1.0),
         lower_is_better=lower_is_better,
         micro_tokens=micro_tokens,
+        translated=lambda: translated,
         should_stop=should_stop,
     )
 
@@ -299,6 +301,32 @@ def test_the_average_is_kept_only_if_it_is_better(
     assert isinstance(last, Validated)
     assert (last.what, last.best) == ("average of the last 2 checkpoints", is_kept)
     assert isinstance(finished, Finished)
+    mean = checkpoint.average(checkpoint.steps(tmp_path / "checkpoints"))
+    saved = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(saved[name], weight) for name, weight in mean.items()) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("best", "averaged", "translated", "is_kept"),
+    [
+        (50.0, 45.1, 100, True),  # one standard error of 50 % of 100 pairs is 5 points
+        (50.0, 44.9, 100, False),
+        (50.0, 45.1, 10_000, False),
+        (50.0, 49.6, 10_000, True),
+        (50.0, 45.1, 0, False),  # nothing is known about the noise
+        (0.0, 0.0, 100, False),  # none is right in either: the loss decides
+        (100.0, 99.9, 100, False),
+        (50.0, math.nan, 100, False),
+    ],
+)
+def test_the_average_is_kept_if_its_exact_match_is_as_good_within_the_noise(
+    pairs: Store, tmp_path: Path, best: float, averaged: float, translated: int, is_kept: bool
+) -> None:
+    scores = ({"exact": exact, "loss": loss} for exact, loss in ((0, 9), (best, 1), (0, 9), (averaged, 2)))
+    settings, watched = replace(SETTINGS, metric="exact"), {"lower_is_better": False, "translated": translated}
+    *_, last, _ = run(make(), pairs, tmp_path, settings, validate=lambda: next(scores), **watched)
+    assert isinstance(last, Validated)
+    assert (last.what, last.best) == ("average of the last 2 checkpoints", is_kept)
     mean = checkpoint.average(checkpoint.steps(tmp_path / "checkpoints"))
     saved = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(saved[name], weight) for name, weight in mean.items()) == is_kept
