@@ -6,7 +6,7 @@ The numbers are sections of the paper. Attention (3.2) is in `attention`; `trans
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -128,8 +128,23 @@ def rotate_columns(rows_NE: Tensor, places_N: Tensor, longest: int, d_key: int, 
     return loading.rows().rotated(rows_NE, places_N, turns_LK2, columns)  # type: ignore[no-any-return]
 
 
+UNDIVIDED: Final = 32_768
+"""Maximum number of elements of an elementwise operation that PyTorch does not divide among threads."""
+
+
 def _turned(x: Tensor, turns: Tensor) -> Tensor:
-    """Multiply each pair of columns, as a complex number, by its element of `turns`, in the precision of `turns`."""
+    """Multiply each pair of columns, as a complex number, by its element of `turns`, in the precision of `turns`.
+
+    On a CPU, the rounding of PyTorch's complex product depends on where threads divide a tensor. A large one is
+    therefore multiplied in parts that PyTorch does not divide, so that the number of threads changes no result.
+    """
+    if not x.is_cuda and x.numel() > 2 * UNDIVIDED:
+        longest = max(range(x.dim() - 1), key=x.size)
+        most = max(1, 2 * UNDIVIDED * x.shape[longest] // x.numel())
+        parts, place = torch.split(x, most, longest), longest - x.dim()  # from the end: turns may have fewer dimensions
+        has_place = turns.dim() + place >= 0 and turns.shape[place] > 1
+        own = torch.split(turns, most, place) if has_place else [turns] * len(parts)
+        return torch.cat([_turned(*each) for each in zip(parts, own, strict=True)], longest)
     pairs = torch.view_as_complex(x.to(turns.real.dtype).reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 

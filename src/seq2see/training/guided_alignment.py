@@ -43,9 +43,11 @@ class Observed:
         queries, keys, attention = reach.query, reach.key, self.attention
         assert queries is not None
         assert keys is not None
-        K, first = attention.d_key, self.head * attention.d_key
-        query_NK = attention.w_qkv(query_ND, slice(first, first + K))
-        key_MK = attention.w_qkv(memory_MD, slice(attention.widths[0] + first, attention.widths[0] + first + K))
+        K, width = attention.d_key, attention.widths[0]
+        own = slice(self.head * K, (self.head + 1) * K)
+        # All heads are projected: on a CPU, the rounding of one alone depends on the number of threads.
+        query_NK = attention.w_qkv(query_ND, attention.query_rows)[:, own]
+        key_MK = attention.w_qkv(memory_MD, slice(width, 2 * width))[:, own]
         scores_BLM = (queries.pad(query_NK) @ keys.pad(key_MK).mT).float() / math.sqrt(K)
         if keys.keep_BL is not None:
             hidden = torch.finfo(scores_BLM.dtype).min

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from seq2see.model import layers
 from seq2see.model.attention import (
     MultiHeadAttention,
     attend,
@@ -400,6 +401,18 @@ def test_rotation_keeps_lengths_and_may_begin_anywhere():
     x = torch.randn(2, 3, 9, 6)
     torch.testing.assert_close(rotate(x).norm(dim=-1), x.norm(dim=-1))
     torch.testing.assert_close(rotate(x[:, :, 5:], first=5), rotate(x)[:, :, 5:])
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 9000, 16), (70, 4, 31, 24), (3, 2, 5000, 16)])
+def test_large_tensors_are_rotated_in_parts(shape):
+    """The parts, along whichever dimension is the longest, are those of one complex product."""
+    x = torch.randn(shape, requires_grad=True)
+    turns = layers._turns(1 << shape[2].bit_length(), shape[3], x.device, x.dtype)[: shape[2]]
+    whole = torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns).flatten(-2)
+    assert x.numel() > 2 * layers.UNDIVIDED
+    torch.testing.assert_close(rotate(x), whole)
+    gradients = [torch.autograd.grad(turned.square().cumsum(-1).sum(), x)[0] for turned in (rotate(x), whole)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_training_may_follow_inference():

@@ -17,7 +17,7 @@ from seq2see.errors import RunError
 from seq2see.kernels import threads
 from seq2see.machine import Stopped
 from seq2see.model.build import build
-from seq2see.tokens import store
+from seq2see.tokens import aligner, store
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
 from seq2see.training import events as training_events
@@ -182,14 +182,24 @@ def test_the_same_seed_gives_the_same_weights(pairs: Store, tmp_path: Path) -> N
     assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_the_number_of_threads_changes_no_bit(tmp_path: Path, norm: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "alignment"),
+    [
+        ({"norm": "post"}, 0.0),
+        ({"norm": "pre"}, 0.0),
+        ({"norm": "pre", "positions": "rotary", "d_model": 96, "d_ff": 384}, 0.2),  # as suggested for 800 words
+    ],
+)
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path, changes: dict[str, Any], alignment: float) -> None:
     """Whatever the number was in which step: interrupted and resumed, too."""
     dice = np.random.default_rng(4)
     numbers = (dice.integers(4, 500, size).tolist() for size in dice.integers(10, 40, 60))
     pairs = store.write(tmp_path / "store", ((line, line[::-1]) for line in numbers), 500)
-    shape = Model(encoder_layers=1, decoder_layers=1, d_model=64, heads=4, d_ff=128, norm=norm)
-    settings = replace(SETTINGS, batch_tokens=800, max_steps=5)
+    if alignment:
+        aligner.write_links(aligner.learn(pairs), pairs)
+        pairs = store.Store(pairs.folder, pairs.vocabularies)
+    shape = Model(**{"encoder_layers": 1, "decoder_layers": 1, "d_model": 64, "heads": 4, "d_ff": 128} | changes)
+    settings = replace(SETTINGS, batch_tokens=3200, max_steps=5, alignment_weight=alignment)
     found = []
     for name, counts in {"whole": [1], "parts": [3, 1, 2]}.items():
         for stop_at in [None] if name == "whole" else [2, None]:
