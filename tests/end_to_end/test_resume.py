@@ -173,6 +173,16 @@ def test_without_a_whole_checkpoint_it_starts_at_step_0(finished: Path, whole: P
     assert (finished / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
+def test_a_finished_run_without_checkpoints_is_not_trained_again(finished: Path, cli) -> None:
+    """Someone deleted them to save space: the model that is left must not be replaced."""
+    shutil.rmtree(finished / "checkpoints")
+    before = contents(finished)
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
+    assert ended.code == 2
+    assert f"{finished}: finished, but it has no intact checkpoint" in ended.err
+    assert contents(finished) == before
+
+
 def test_a_run_that_never_was_starts(tmp_path: Path, cli) -> None:
     pairs = corpus(tmp_path / "pairs.tsv", 30)
     words = ["train", pairs, "--out", tmp_path / "run", "--resume", *SET, "--set", "training.max_steps=2"]

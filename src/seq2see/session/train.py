@@ -188,7 +188,7 @@ def make_folder(
             prepared = fine_tuning.keep(base, folder, prepared, request)
         elif not corpus.settings and (len(chosen.candidates) > 1 or request.tune):
             write = partial(prepare.write_otherwise, corpus, chosen, valid_pairs, request)
-            trials.prepare(folder, prepared, chosen.candidates, request.tune, write)
+            trials.prepare(folder, prepared, chosen.candidates, request.tune, write, request.watch)
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))
@@ -213,7 +213,10 @@ def learn(
     """
     folder, watch = request.folder, request.watch
     if (folder / trials.FOLDER).is_dir():
-        prepared = trials.decide(folder, prepared, request.overlays, watch, group.alone)
+        try:
+            prepared = trials.decide(folder, prepared, request.overlays, watch, group.alone)
+        except NotFinite as found:  # with the suggested settings
+            raise finish.not_finite(folder, prepared, found, partial(prepare.open_corpus, request)) from None
     model = prepare.new_model(folder, prepared, device)
     before, is_pause = Progress(), False
     if (folder / "checkpoints").is_dir():

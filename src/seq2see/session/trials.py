@@ -23,7 +23,7 @@ from typing import Any
 
 from seq2see import bundle, config, machine, storage
 from seq2see.config import Overlay, Settings
-from seq2see.errors import RunError
+from seq2see.errors import DataError, RunError, SettingError
 from seq2see.evaluation import validation
 from seq2see.lens import history
 from seq2see.machine import ALONE, Stop
@@ -31,6 +31,7 @@ from seq2see.session import finish, resume, suggest
 from seq2see.session import prepare as preparation
 from seq2see.session.request import Interrupted, Prepared, Said, Watch
 from seq2see.training import checkpoint, loop
+from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.events import INTERRUPTED, Finished, Stepped
 from seq2see.training.journal import Journal
 
@@ -127,11 +128,13 @@ def prepare(
     tokenizers: Sequence[Mapping[str, Any]],
     minutes: float | None,
     write_corpus: Callable[[Path, Settings], Prepared],
+    watch: Watch,
 ) -> None:
     """Make a run folder for each challenger, and write the plan of the trials, inside a run folder that is being made.
 
     Nothing is done if there is no challenger, if there are too few validation pairs (`FEWEST_TO_COMPARE`), or if these
-    are also trained on.
+    are also trained on. A challenger is left out, with a message, if its settings contradict each other, or if many
+    pairs that the suggested settings keep are too long for its tokenizers.
 
     Args:
         tokenizers: Tokenizer settings that suit the corpus, as overlays for `data`; the first is the chosen one.
@@ -141,20 +144,20 @@ def prepare(
     if not tried or len(prepared.valid) < FEWEST_TO_COMPARE or "validated_on_training_pairs" in prepared.facts:
         return
     settings, steps = prepared.settings, prepared.settings.training.max_steps
+    made = {}
     for each in tried:
-        place = folder / FOLDER / each.name
-        other = config.resolve(asdict(settings), each.overlay)
-        if "data" in each.overlay:
-            place.mkdir(parents=True)
-            facts = write_corpus(place, other).facts
-        else:
-            shutil.copytree(folder, place, ignore=shutil.ignore_patterns(FOLDER, storage.LOCK))
-            config.write_toml(other, place / "settings.toml")
-            facts = prepared.facts
-        storage.write_manifest(place, facts)
+        try:
+            _make_folder(folder, folder / FOLDER / each.name, prepared, each.overlay, write_corpus)
+            made[each.name] = sorted(_changed(settings, each.overlay))
+        except (DataError, SettingError) as problem:
+            storage.remove(folder / FOLDER / each.name)
+            watch(Said(f"trials: {each.name} is not tried: {problem}"))
+    if not made:
+        storage.remove(folder / FOLDER)
+        return
     few = prepared.facts["pairs"] < FEW_PAIRS
     plan = {
-        "challengers": {each.name: sorted(_changed(settings, each.overlay)) for each in tried},
+        "challengers": made,
         "compare_after": max(1, round(steps * (EARLY if few or minutes else EARLY_OF_MANY))),
         "to_the_end": few or bool(minutes),
         "minutes": minutes or 0,
@@ -162,6 +165,28 @@ def prepare(
         "yours": sorted(prepared.yours),
     }
     storage.write_text(folder / FOLDER / PLAN, json.dumps(plan, indent=1))
+
+
+def _make_folder(
+    folder: Path, place: Path, prepared: Prepared, overlay: Overlay, write_corpus: Callable[[Path, Settings], Prepared]
+) -> None:
+    """Make the run folder `place` of a challenger, inside that of the suggested settings; see `prepare` for errors."""
+    place.mkdir(parents=True)
+    other = config.resolve(asdict(prepared.settings), overlay)
+    if "data" in overlay:
+        facts = write_corpus(place, other).facts
+        counts = ((each["pairs"], each["validation_pairs"]) for each in (facts, prepared.facts))
+        for kept, all_of_them in zip(*counts, strict=True):
+            if preparation.MANY * (all_of_them - kept) > all_of_them:
+                raise DataError(
+                    f"{all_of_them - kept:,} of {all_of_them:,} pairs are longer than data.max_length = "
+                    f"{other.data.max_length} of its tokens"
+                )
+    else:
+        shutil.copytree(folder, place, ignore=shutil.ignore_patterns(FOLDER, storage.LOCK), dirs_exist_ok=True)
+        config.write_toml(other, place / "settings.toml")
+        facts = prepared.facts
+    storage.write_manifest(place, facts)
 
 
 @dataclass(frozen=True)
@@ -173,7 +198,9 @@ class Standing:
     name: str
     step: int
     losses: dict[str, float]
-    """Loss of each validation pair in nats, summed over its target tokens, by a hash of the pair."""
+    """Loss of each validation pair in nats, summed over its target tokens, by a hash of the pair; empty if the training
+    failed, because its loss or gradient was not finite.
+    """
     score: float | None
     """Best value of `training.metric` so far; None if the metric is the loss, since the loss per token depends on the
     tokenizer.
@@ -186,7 +213,7 @@ class Standing:
 
     @property
     def loss(self) -> float:
-        return statistics.fmean(self.losses.values())
+        return statistics.fmean(self.losses.values()) if self.losses else math.inf
 
 
 def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
@@ -292,7 +319,9 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         storage.write_text(folder / FOLDER / PLAN, json.dumps(plan))
     first = {name: Standing(**each) for name, each in plan["early"].items()}
     lower = settings.training.metric in config.LOWER_IS_BETTER
-    ranked = sorted((each for each in first.values() if each.name != DEFAULT), key=lambda each: each.loss)
+    ranked = sorted(
+        (each for each in first.values() if each.name != DEFAULT and each.losses), key=lambda each: each.loss
+    )
     last, winner = first, DEFAULT
     if plan["to_the_end"] and ranked and not is_better(first[DEFAULT], ranked[0], lower):
         finalists = {name: places[name] for name in (DEFAULT, ranked[0].name)}
@@ -308,6 +337,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         name: {"changes": plan["challengers"].get(name, []), "step": each.step, "loss": round(each.loss, 4)}
         | ({} if each.score is None else {settings.training.metric: each.score})
         for name, each in latest.items()
+        if each.losses
     }
     result = {
         "winner": winner,
@@ -445,6 +475,10 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
                 if seconds is not None and forecast is not None:
                     forecast(seconds)
                 end = event
+        except NotFinite:
+            if name == DEFAULT:
+                raise
+            return Standing(name, until, {}, None, 0.0, 0.0, f"trials: {name} failed: its loss was not finite")
         finally:
             journal.close()
         if stop.signal:

@@ -1,6 +1,7 @@
 """Trials: who takes part, what beats what, and that neither they nor an interruption change a model."""
 
 import os
+import random
 import signal
 import time
 from dataclasses import replace
@@ -15,7 +16,7 @@ from seq2see import config, storage
 from seq2see.errors import RunError, SettingError
 from seq2see.lens import history
 from seq2see.session import finish, trials
-from seq2see.session.request import Interrupted, Said
+from seq2see.session.request import Began, Interrupted, Said
 from seq2see.session.trials import DEFAULT, Standing
 
 TINY = {
@@ -132,6 +133,76 @@ def test_the_winner_takes_the_place_of_the_default(
     again = train(files, tmp_path / "again", settings=None, config_file=run.folder / "settings.toml")
     assert weights(again) == weights(run)
     assert recorded(again) == recorded(run)
+
+
+WILD = trials.Challenger("wild", {"training": {"learning_rate": 1e30}})
+"""Settings with which the loss is soon not finite."""
+
+
+def test_a_challenger_that_fails_does_not_win_and_ends_nothing(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(trials, "_more", lambda settings: [WILD])
+    training = {"max_steps": 40, "validate_every": 10, "batch_tokens": 300, "clip_norm": 0.0}
+    settings = {"model": TINY["model"], "training": training}
+    plain = train(files, tmp_path / "plain", settings=settings)
+    watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
+    tried = train(files, tmp_path / "tried", settings=settings, tune=60, watch=watch)
+    assert "trials: wild failed: its loss was not finite" in lines
+    assert tried.manifest["trials"]["winner"] == DEFAULT
+    assert tried.manifest["trials"]["candidates"].keys() == {DEFAULT}
+    assert weights(tried) == weights(plain)
+
+
+def test_suggested_settings_that_fail_in_trials_are_reported_as_without_trials(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "_more", lambda settings: [trials.Challenger("other", {"model": {"dropout": 0.3}})])
+    wild = {"model": TINY["model"], "training": {**TINY["training"], **WILD.overlay["training"], "max_steps": 40}}
+    with pytest.raises(RunError, match="not finite"):
+        train(files, tmp_path / "run", settings=wild, tune=60)
+
+
+def test_challengers_whose_settings_contradict_yours_are_left_out(files: dict[str, str], tmp_path: Path) -> None:
+    lines: list[str] = []
+    settings = {"model": {"encoder_layers": 1, "decoder_layers": 1, "heads": 16}, "training": TINY["training"]}
+    run = train(
+        files,
+        tmp_path / "run",
+        settings=settings,
+        tune=60,
+        watch=lambda event: lines.append(event.line if isinstance(event, Said) else ""),
+    )
+    [left_out] = [line for line in lines if "is not tried" in line]
+    assert left_out.startswith("trials: narrower is not tried: rotary positions need an even width")
+    assert "more-decay" in run.manifest["trials"]["candidates"]
+
+
+@pytest.mark.parametrize("longest", [240, 420])
+def test_a_challenger_may_not_leave_out_many_pairs(tmp_path: Path, longest: int) -> None:
+    """Texts without spaces that fit as subwords, of which `characters` would leave out many."""
+    dice, lines = random.Random(1), list[str]()
+    words = ["".join(chr(0x4E00 + dice.randrange(300)) for _ in range(dice.randint(2, 4))) for _ in range(150)]
+    texts = ["".join(dice.choices(words, k=dice.randint(6, longest // 4))) for _ in range(600)]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{text}\t{text[2:]}{words[0]}\n" for text in texts), encoding="utf-8")
+
+    class DoneError(Exception):
+        pass
+
+    def watch(event: object) -> None:
+        lines.append(event.line if isinstance(event, Said) else "")
+        if isinstance(event, Began) or lines[-1].startswith("trials: "):
+            raise DoneError
+
+    with pytest.raises(DoneError):
+        seq2see.train(path, tmp_path / "run", watch=watch)
+    if longest > 256:
+        assert lines[-1].startswith("trials: characters is not tried: ")
+        assert "longer than data.max_length = 256" in lines[-1]
+    else:
+        assert lines[-1].startswith("trials: 2 settings")
 
 
 def test_an_interruption_loses_nothing(files: dict[str, str], tmp_path: Path) -> None:
