@@ -153,7 +153,7 @@ class Survey:
         some = self.sample if len(self.sample) <= LINES else dice.sample(self.sample, LINES)
         pairs = list(dict.fromkeys((pair.source, pair.target) for pair in some))
         source = _text_of(self.source, self.pairs, [source for source, _ in pairs], dice)
-        return source, _text_of(self.target, self.pairs, [target for _, target in pairs], dice)
+        return source, _text_of(self.target, self.pairs, [target for _, target in pairs], dice, is_target=True)
 
     def only(self, kept: list[Pair]) -> "Survey":
         """Return an estimated survey of the part of the corpus that `kept`, a part of the sample, stands for.
@@ -277,7 +277,7 @@ class Text:
     """Number of tokens that the vocabulary needs for the tags in the texts; see `where`."""
 
 
-def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> Text:
+def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random, is_target: bool = False) -> Text:
     """Return the description of one side, given its counts, the number of pairs of the corpus, and random lines."""
     where: TagPlace = where_tags_are(lines) if side.words > 1.9 * pairs else "none"
     count = 0
@@ -288,7 +288,10 @@ def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> T
         side = Side.of(lines).times(pairs / len(lines))
     few = lines if len(lines) <= 1000 else dice.sample(lines, 1000)
     side = _with_words(side, pairs, few)
-    return Text(side, lines, _kinds(side, pairs, lines, few), where, count)
+    kinds = _kinds(side, pairs, lines, few)
+    if is_target and kinds == ("symbols",) and _are_spaced_otherwise(few):
+        kinds = "unigram", "characters"
+    return Text(side, lines, kinds, where, count)
 
 
 def _with_words(side: Side, pairs: int, lines: Sequence[str]) -> Side:
@@ -324,6 +327,11 @@ def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
     counts = Counter(word for line in lines for word in line.split())
     total = counts.total()
     return total >= 20 * len(side.lexicon) and sum(count == 1 for count in counts.values()) <= 0.005 * total
+
+
+def _are_spaced_otherwise(lines: Sequence[str]) -> bool:
+    """Return whether more than one line in fifty has other spaces than single blanks, which symbols cannot write."""
+    return 50 * sum(line != " ".join(line.split()) for line in lines) > len(lines)
 
 
 def _are_molecules(lines: Sequence[str]) -> bool:

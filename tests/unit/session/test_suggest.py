@@ -235,6 +235,20 @@ def test_repeated_pairs_do_not_make_a_closed_set_of_words() -> None:
     assert kinds(labels)[:2] == ("unigram", "symbols")  # different texts with the same labels
 
 
+@pytest.mark.parametrize("space", ["  ", "\u00a0", "\n"])
+def test_targets_whose_spaces_symbols_cannot_write_get_other_tokens(space: str) -> None:
+    """Symbols split at spaces and are joined by single blanks, so that no output would be exactly right."""
+
+    def phones(between: str) -> str:
+        return between.join([" ".join(DICE.choices("abcdefgh", k=3)), " ".join(DICE.choices("abcdefgh", k=3))])
+
+    usual, spaced = (repeated(lambda blank=blank: (word(), phones(blank)), 1000) for blank in (" ", space))
+    assert kinds(usual)[1] == "symbols"
+    assert kinds(spaced)[1] == "unigram"
+    turned = [(target, source) for source, target in spaced]
+    assert kinds(turned)[0] == "symbols", "what is read need not be written"
+
+
 def test_all_symbols_of_a_closed_set_get_a_token() -> None:
     symbols = [f"s{number}" for number in range(999)]
     data = suggest.suggest(look([(word(), " ".join(DICE.sample(symbols, 999))) for _ in range(30)])).settings["data"]
