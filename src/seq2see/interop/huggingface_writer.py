@@ -52,6 +52,8 @@ def tokenizer_obstacle(settings: Settings) -> str | None:
         kind = getattr(settings.data, f"{side}_tokenizer")
         if kind not in ("unigram", "bpe", "characters", "imported"):
             return f"data.{side}_tokenizer = {kind!r} cannot be written as a SentencePiece model"
+        if (where := getattr(settings.data, f"{side}_tags")) != "none":
+            return f"data.{side}_tags = {where!r}: tags that are tokens cannot be written as a SentencePiece model"
     return None
 
 

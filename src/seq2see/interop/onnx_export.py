@@ -47,6 +47,11 @@ def write(run: Path, folder: Path, precision: str) -> None:
             raise SettingError(
                 f"{run}: data.{side}_tokenizer = '{kind}' cannot be written as tokenizer.json. Use --to ctranslate2"
             )
+        if (where := getattr(settings.data, f"{side}_tags")) != "none":
+            raise SettingError(
+                f"{run}: data.{side}_tags = '{where}': tags that are tokens cannot be written as tokenizer.json. Use "
+                f"--to ctranslate2, or train anew with --set data.{side}_tags=none"
+            )
     if settings.data.normalization != "identity":
         raise SettingError(
             f"{run}: data.normalization = '{settings.data.normalization}' cannot be written as tokenizer.json. "

@@ -174,6 +174,8 @@ def make_folder(
     survey = survey_corpus(corpus.train, with_languages=prepare.wants_tags(request, base))
     prepare.check_corpus(corpus, survey, request)
     valid_pairs = prepare.read_validation(given)
+    for note in getattr(given, "notes", ()):  # such as columns that are taken as references
+        request.watch(Said(note))
     if base is None:
         chosen = prepare.choose_settings(survey, corpus, request.overlays, to_hold_out(request.valid))
     else:

@@ -39,6 +39,11 @@ def test_without_languages_and_with_tags_it_is_refused(cli, trained: Path, tmp_p
     settings.write_text(settings.read_text().replace('tags = ""', 'tags = "de fr"'))
     ended = cli("export", tmp_path / "run", tmp_path / "out", "--to", "argos")
     assert (ended.code, "data.tags" in ended.err) == (2, True)
+    settings.write_text(
+        (trained / "settings.toml").read_text().replace('source_tags = "none"', 'source_tags = "first"')
+    )
+    ended = cli("export", tmp_path / "run", tmp_path / "out", "--to", "argos")
+    assert (ended.code, "data.source_tags = 'first'" in ended.err) == (2, True), ended.err
 
 
 SCRIPT = """

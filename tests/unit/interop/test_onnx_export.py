@@ -102,7 +102,14 @@ def test_int8_and_an_imported_model(cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("source_tokenizer", "symbols"), ("source_tokenizer", "bpe"), ("normalization", "nfkc")]
+    ("key", "value"),
+    [
+        ("source_tokenizer", "symbols"),
+        ("source_tokenizer", "bpe"),
+        ("normalization", "nfkc"),
+        ("source_tags", "first"),
+        ("target_tags", "last"),
+    ],
 )
 def test_what_tokenizer_json_cannot_hold_is_refused(cli, trained: Path, tmp_path: Path, key: str, value: str) -> None:
     shutil.copytree(trained, tmp_path / "run")
@@ -110,7 +117,7 @@ def test_what_tokenizer_json_cannot_hold_is_refused(cli, trained: Path, tmp_path
     lines = [f'{key} = "{value}"' if line.startswith(f"{key} =") else line for line in text.splitlines()]
     (tmp_path / "run" / "settings.toml").write_text("\n".join(lines).replace("shared = true", "shared = false"))
     ended = cli("export", tmp_path / "run", tmp_path / "out", "--to", "onnx")
-    assert (ended.code, f"data.{key}" in ended.err) == (2, True), ended.err
+    assert (ended.code, f"data.{key}" in ended.err, "tokenizer.json" in ended.err) == (2, True, True), ended.err
 
 
 def test_transformers_js_in_node_translates_as_we_do(trained: Path, tmp_path: Path) -> None:

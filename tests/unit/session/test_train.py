@@ -1,6 +1,7 @@
 """Preparing a run: which pairs are kept, which settings they suggest, and what is said of the others."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from seq2see.session import train
 from seq2see.session.request import Prepared, Request, Said
 from seq2see.session.survey import examine, survey_corpus
 from seq2see.storage import read_manifest
-from seq2see.text.corpora import open_corpus
+from seq2see.text.corpora import for_validation, open_corpus
 from seq2see.text.pair import Pair
 
 WORDS = random_words(1200, 5)
@@ -21,7 +22,7 @@ LIMIT: Overlay = {"data": {"max_length": 64}}
 
 
 def prepared(
-    folder: Path, lines: list[tuple[str, str]], valid: list[Pair] | None = None, more: Overlay | None = None
+    folder: Path, lines: list[tuple[str, str]], valid: Iterable[Pair] | None = None, more: Overlay | None = None
 ) -> tuple[Prepared, list[str]]:
     """Prepare a run from these pairs; return it and what was said."""
     folder.mkdir()
@@ -36,6 +37,15 @@ def prepared(
     request = Request(path, folder / "run", None, [LIMIT, more or {}], {}, False, False, False, None, watch)
     found, _ = train.make_folder(request, open_corpus(str(path)), valid, None, torch.device("cpu"))
     return found, said
+
+
+def test_how_the_columns_of_the_validation_file_are_read_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "valid.tsv"
+    path.write_text(
+        "".join(f"{number}\t{word}\t{word[::-1]}\n" for number, word in enumerate(WORDS[:60])), encoding="utf-8"
+    )
+    _, said = prepared(tmp_path / "run", [(word, word[::-1]) for word in WORDS[60:200]], for_validation(path))
+    assert sum("valid.tsv: columns after the second are taken as further references" in line for line in said) == 1
 
 
 def warnings(said: list[str]) -> list[str]:
