@@ -66,8 +66,8 @@ SENTENCES = (
 """Rules for sentences in human languages, which can have several right outputs; `between` interpolates between them."""
 
 EXACT = (
-    Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 1.2e6, 0.2),
-    Rule(3e3, 96, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 3e6, 0.2),  # 800 words
+    Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 3.5e-3, 512, 1.2e6, 0.2),
+    Rule(3e3, 96, 2, 0.3, 2.0, 0.5, 3.5e-3, 512, 3e6, 0.2),  # 800 words
     Rule(1.5e4, 128, 3, 0.3, 2.0, 0.5, 3e-3, 1536, 8e6, 0.1),  # 3,600 words
     Rule(3.3e4, 192, 3, 0.3, 1.5, 0.4, 2e-3, 3072, 2.45e7, 0.05),  # 8,000 words
     Rule(1.35e5, 256, 4, 0.25, 1.0, 0.3, 1e-3, 8192, 6.5e7, 0.05),  # 33,000 words
@@ -196,7 +196,7 @@ def _training(rule: Rule, steps: int | None, metric: str) -> dict[str, Any]:
     Args:
         steps: The number of updates; None for that of the rule.
     """
-    batch = int(rounded(rule.batch, 256))
+    batch = int(rounded(rule.batch, 128))
     steps = steps or int(float(f"{rule.trained / batch:.3g}"))
     return {
         "batch_tokens": batch,
