@@ -173,6 +173,16 @@ def test_without_a_whole_checkpoint_it_starts_at_step_0(finished: Path, whole: P
     assert (finished / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
+def test_what_an_interruption_at_the_end_left_out_is_made_up_for(finished: Path, cli) -> None:
+    """After the report, and before the measurement of the alignment."""
+    facts = json.loads((finished / "manifest.json").read_text())
+    assert facts["alignment"]
+    (finished / "manifest.json").write_text(json.dumps({key: facts[key] for key in facts if key != "alignment"}))
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
+    assert ended.code == 0, ended.err
+    assert json.loads((finished / "manifest.json").read_text())["alignment"] == facts["alignment"]
+
+
 def test_a_finished_run_without_checkpoints_is_not_trained_again(finished: Path, cli) -> None:
     """Someone deleted them to save space: the model that is left must not be replaced."""
     shutil.rmtree(finished / "checkpoints")

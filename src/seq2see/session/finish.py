@@ -89,12 +89,7 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     watch(Said(f"scoring {_scored_part(prepared)} by greedy search for report.html"))
     run = Run(folder)
     findings = write_report(run, prepared)
-    if settings.training.alignment_weight:
-        method = alignment.measure_guided(run.bundle, prepared.valid)
-        if method is not None and method.pairs:
-            run.keep_fact("alignment", method.json())
-    elif settings.model.attention:
-        _ = run.alignment_method  # chosen now, and kept in the manifest
+    measure_alignment(run, prepared)
     for line in findings:
         watch(Said(f"warning: {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
@@ -103,14 +98,30 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
 
 
 def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
-    """Tell the user that a training is finished; measure forgetting and write the report if they are still missing."""
+    """Tell the user that a training is finished; do what is still missing after an interruption at its end: measure
+    forgetting and alignment, and write the report.
+    """
     limits = "--set training.max_steps, training.max_minutes or training.patience"
     watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached ({limits})"))
     measure_forgetting(folder, prepared, device, watch)
     run = Run(folder)
     if not (folder / "report.html").exists():
         write_report(run, prepared)
+    if "alignment" not in run.manifest:
+        measure_alignment(run, prepared)
     return run
+
+
+def measure_alignment(run: Run, prepared: Prepared) -> None:
+    """Store in the manifest how well the head that was taught to align does so or, without the alignment loss, which
+    part of the attention aligns best.
+    """
+    if prepared.settings.training.alignment_weight:
+        method = alignment.measure_guided(run.bundle, prepared.valid)
+        if method is not None and method.pairs:
+            run.keep_fact("alignment", method.json())
+    elif prepared.settings.model.attention:
+        _ = run.alignment_method  # chosen now, and kept in the manifest
 
 
 def not_finite(folder: Path, prepared: Prepared, found: NotFinite, corpus: Callable[[], Corpus]) -> RunError:

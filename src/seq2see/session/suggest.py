@@ -107,7 +107,7 @@ def suggest(
         rule = rule._replace(trained=rule.trained * hallucination.longer(used))
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
-        "model": {**_model(rule), "tie": "all" if tokens.settings["shared"] else "decoder"},
+        "model": {**_model(rule), "tie": "all" if {**tokens.settings, **(data or {})}["shared"] else "decoder"},
         "training": _training(rule, steps, "loss" if language else "exact"),
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"

@@ -25,7 +25,7 @@ from seq2see import config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.distributed import ranks
-from seq2see.errors import SettingError
+from seq2see.errors import RunError, SettingError
 from seq2see.kernels import apart
 from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
@@ -133,6 +133,11 @@ def resume_run(request: Request, group: Group) -> Run:
         run = finish.complete(folder, prepared, device, request.watch)
         group.first_does(lambda: [str(folder.absolute()), 0])
         return run
+    if (folder / trials.FOLDER).is_dir() and prepared.settings != config.read_settings(folder):
+        raise RunError(
+            f"{folder}: settings cannot be changed before the trials of other settings are finished. Resume without "
+            "new settings, or train anew with --force"
+        )
     prepare.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
         resume.begin_again(folder, prepared)

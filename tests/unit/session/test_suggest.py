@@ -249,6 +249,12 @@ def test_targets_whose_spaces_symbols_cannot_write_get_other_tokens(space: str) 
     assert kinds(turned)[0] == "symbols", "what is read need not be written"
 
 
+def test_embeddings_are_not_tied_between_vocabularies_that_you_separate() -> None:
+    survey = look(repeated(lambda: (sentence(WORDS), sentence(WORDS)), 1000))
+    assert suggest.suggest(survey).settings["model"]["tie"] == "all"
+    assert suggest.suggest(survey, data={"shared": False}).settings["model"]["tie"] == "decoder"
+
+
 def test_all_symbols_of_a_closed_set_get_a_token() -> None:
     symbols = [f"s{number}" for number in range(999)]
     data = suggest.suggest(look([(word(), " ".join(DICE.sample(symbols, 999))) for _ in range(30)])).settings["data"]

@@ -247,6 +247,22 @@ def test_a_second_comparison_does_not_repeat_the_first(
     assert weights(run) == weights(whole)
 
 
+def test_settings_cannot_be_changed_while_trials_run(files: dict[str, str], tmp_path: Path) -> None:
+    """The candidates would be compared after different numbers of steps, or lose the change."""
+    whole = train(files, tmp_path / "whole", tune=60)
+
+    def interrupt(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith(f"trials: {DEFAULT}, step"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(files, tmp_path / "run", tune=60, watch=interrupt)
+    longer = {"model": TINY["model"], "training": {**TINY["training"], "max_steps": 12}}
+    with pytest.raises(RunError, match="settings cannot be changed before the trials"):
+        train(files, tmp_path / "run", tune=60, resume=True, settings=longer)
+    assert weights(train(files, tmp_path / "run", tune=60, resume=True)) == weights(whole)
+
+
 def test_on_a_cpu_a_line_says_how_long_trials_take(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
