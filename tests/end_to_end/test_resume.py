@@ -9,6 +9,7 @@ import pytest
 from quick import interrupted
 
 from seq2see.cli.options import parse_assignments
+from seq2see.session import train
 from seq2see.training import checkpoint
 
 SETTINGS = [
@@ -181,6 +182,17 @@ def test_what_an_interruption_at_the_end_left_out_is_made_up_for(finished: Path,
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
     assert ended.code == 0, ended.err
     assert json.loads((finished / "manifest.json").read_text())["alignment"] == facts["alignment"]
+
+
+def test_ctrl_c_before_the_training_begins_says_that_nothing_is_saved(tmp_path: Path, cli, monkeypatch) -> None:
+    def survey(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "survey_corpus", survey)
+    ended = cli("train", corpus(tmp_path / "pairs.tsv"), "--out", tmp_path / "run")
+    assert ended.code == 130
+    assert ended.err.endswith("interrupted before the training began; nothing is saved\n")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_without_checkpoints_is_not_trained_again(finished: Path, cli) -> None:

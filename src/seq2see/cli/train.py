@@ -119,6 +119,10 @@ def train(
                 display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
                 display.say(f"  {program} {shlex.join(again)} --resume")
             raise typer.Exit(128 + stopped.signal) from None
+        except KeyboardInterrupt:
+            if not display.step:
+                display.say("interrupted before the training began; nothing is saved")
+            raise
     if ranks.from_torchrun()[0]:
         return  # the first process prints the result
     if as_json:
