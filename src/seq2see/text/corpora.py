@@ -192,12 +192,13 @@ class Pairs:
             while len(names) > 2 and not names[-1]:
                 names.pop()
             if len(names) > 2 and not self.references:
-                advice = f"add for example: {columns.options_for(names)}"
-                faults.tell("further", "more than two columns", f"Only the first two are examined. To choose, {advice}")
+                options = columns.options_for(names)
+                advice = f"Only the first two are examined. To choose, add for example: {options}"
+                faults.tell("further", "more than two columns", advice)
                 if not faults.lenient:
                     raise DataError(
                         f"{path}, line {number}: {columns.count(names)}, expected 2 (source{SEPARATORS[self.format]}"
-                        f"target). To choose among {columns.listed(names)}, {advice}"
+                        f"target). To choose among {columns.listed(names)}, add for example: {options}"
                     )
             elif len(names) > 2:
                 advice = f"to choose, add for example: {columns.options_for(names)}"

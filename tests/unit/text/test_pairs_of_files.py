@@ -280,8 +280,6 @@ class TestJsonl:
         "record",
         [
             '{"source": "a"}',
-            '{"source": "a", "target": 1}',
-            '{"source": "a", "target": null}',
             '{"source": "a", "target": "b", "references": "c"}',
             '{"source": "a", "target": "b", "references": [1]}',
             '["a", 1]',
@@ -294,6 +292,18 @@ class TestJsonl:
     def test_another_shape(self, record: str) -> None:
         message = complaint(write("x.jsonl", f'["a", "b"]\n{record}\n'))
         assert message == 'x.jsonl, line 2: expected {"source": "...", "target": "..."} or ["...", "..."]'
+
+    @pytest.mark.parametrize(
+        ("record", "wrong"),
+        [
+            ('{"source": "a", "target": 1}', "'target'"),
+            ('{"source": "a", "target": null}', "'target'"),
+            ('{"source": 57, "target": 60}', "'source' and 'target'"),
+        ],
+    )
+    def test_values_that_are_no_texts(self, record: str, wrong: str) -> None:
+        message = complaint(write("x.jsonl", f'["a", "b"]\n{record}\n'))
+        assert message == f"x.jsonl, line 2: {wrong}: expected text in quotes"
 
     def test_a_lone_surrogate(self) -> None:
         message = complaint(write("x.jsonl", r'["\ud83d\ude00", "b"]' + "\n" + r'["\ud83d", "b"]' + "\n"))
