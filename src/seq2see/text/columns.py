@@ -200,9 +200,10 @@ def wrong_record(record: Any, keys: tuple[str, str], asked: Sides) -> tuple[str,
         fault = f"no text in {' and '.join(map(repr, missing))}"
         meant = " ".join(nearest(name, fields) for name in missing) if fields else ""
         return fault, f"{meant} There are {listed(fields)}." if "mean" in meant else meant
-    if isinstance(record, dict) and {"source", "target"} <= record.keys():
-        if wrong := [repr(key) for key in ("source", "target") if not isinstance(record[key], str)]:
-            return f"{' and '.join(wrong)}: expected text in quotes", ""
+    has_both = isinstance(record, dict) and {"source", "target"} <= record.keys()
+    wrong = [repr(key) for key in ("source", "target") if not isinstance(record[key], str)] if has_both else []
+    if wrong:
+        return f"{' and '.join(wrong)}: expected text in quotes", ""
     fault = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
     if not isinstance(record, dict) or len(fields) < 2 or {"source", "target"} & record.keys():
         return fault, ""
