@@ -32,6 +32,10 @@ FEWEST_ROWS = 256
 power of two. Computing so few rows takes no longer than launching the kernels: padding them costs nothing, and fewer
 shapes are captured.
 """
+SHORTEST_BOUND = 32
+"""Smallest bound of the length of sentences in a captured batch. The attention kernels process up to 32 rows of a
+sentence at once (`packed_attention.SHORTEST_BLOCK`): a lower bound would save no time, only cause more captures.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Shape:
             count = int(offsets[-1])
             step = max(FEWEST_ROWS, (1 << count.bit_length()) >> 5)  # a sixteenth to a thirty-second of a large batch
             rows.append(-(-count // step) * step)
-            longest.append(_power_of_two(max(16, int(np.diff(offsets).max()))))
+            longest.append(_power_of_two(max(SHORTEST_BOUND, int(np.diff(offsets).max()))))
             sentences = max(sentences, len(batch) + -(-(rows[-1] - count) // longest[-1]))
         return Shape(rows[0], longest[0], rows[1], longest[1], _power_of_two(sentences))
 
@@ -241,7 +245,7 @@ def begin_compiling(make: Callable[[], Seq2Seq], settings: Training, bfloat16: b
 
 
 def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
-    """Compile the training kernels for sentences of up to 16 and up to 64 tokens in parallel, and wait for them.
+    """Compile the training kernels for sentences of up to 32 and up to 64 tokens in parallel, and wait for them.
 
     The kernels of validation, which has no dropout and computes in float32, are then compiled in the background.
     Nothing is compiled if the model cannot use CUDA graphs (`RecordedPasses.can`).
@@ -255,7 +259,7 @@ def _compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     was_training = model.training
     given = []
-    for length in (16, 64):
+    for length in (SHORTEST_BOUND, 2 * SHORTEST_BOUND):
         tokens_N, offsets = torch.full((length,), special.END), torch.tensor([0, length])
         piece = Batch(tokens_N, offsets, tokens_N, offsets)
         given.append((torch.from_numpy(laid_out(piece, Shape.of(piece))).to(weights[0].device), Shape.of(piece)))

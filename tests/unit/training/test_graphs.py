@@ -62,6 +62,17 @@ def test_batches_of_about_one_size_share_a_shape():
     assert of(188) == of(189) == of(190)
 
 
+def test_batches_of_short_sentences_share_a_shape_whatever_their_lengths() -> None:
+    """The kernels are the same for all sentences of up to 32 tokens, so that more shapes would only cost time."""
+
+    def of(longest: int) -> Shape:
+        lengths = [longest] * (480 // longest)
+        return Shape.of(Batch(*packed(lengths, 5), *packed(lengths, 5)))
+
+    assert of(16) == of(20) == of(30)
+    assert of(40) != of(30)
+
+
 def test_kernels_are_compiled_beside_other_work_and_then_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside it, for a copy of the model without values: no random numbers are drawn."""
     compiled: list[tuple[str, str]] = []
