@@ -4,6 +4,7 @@ import json
 import os
 import statistics
 import time
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -732,6 +733,23 @@ def test_nothing_stands_in_the_way_of_anybody(page, language):
     assert page.run(faults) == []
     page.click("#tab-chat")
     assert page.run(faults) == []
+
+
+def test_text_can_be_read_on_every_shade(page):
+    """By the contrast ratio of WCAG 2, for all colours that stand behind text; 4.5 is the minimum for small text."""
+    basics = files("seq2see.look").joinpath("basics.js").read_text(encoding="utf-8")
+    lowest = """
+        const light = text => { const [r, g, b] = text.map(value => value / 255).map(value =>
+            value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b };
+        const contrast = colour => {
+            const found = document.createElement("i");
+            found.style.cssText = filled(colour);
+            const [one, other] = [found.style.backgroundColor, found.style.color].map(each =>
+                each.match(/[0-9]+/g).map(Number)).map(light).sort((a, b) => a - b);
+            return (other + 0.05) / (one + 0.05) };
+        return Math.min(...["signed", "weight"].flatMap(name => ramp(name).map(contrast)));"""
+    assert page.run("(() => {" + basics + lowest + "})()") >= 4.5
 
 
 @pytest.mark.slow

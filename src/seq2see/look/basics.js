@@ -124,9 +124,14 @@ function ramp(name) {
 
 /** The colour of a weight between 0 and 1, and a colour of text that can be read on it. */
 function shade(weight) {
-  const colour = ramp("weight")[Math.round(255 * Math.min(1, Math.max(0, weight)))];
-  const light = 0.3 * colour[0] + 0.59 * colour[1] + 0.11 * colour[2] > 130;
-  return `background: rgb(${colour}); color: ${light ? "#10161c" : "#fff"}`;
+  return filled(ramp("weight")[Math.round(255 * Math.min(1, Math.max(0, weight)))]);
+}
+
+/** A background, and the text colour that has the higher contrast with it: at least 4.5 (WCAG 2), since 1.05 / 0.229 and
+ * 0.229 / 0.05 both are. With a text colour lighter than black, neither would be enough on colours in between. */
+function filled(colour) {
+  const [red, green, blue] = colour.map(value => value > 10 ? ((value / 255 + 0.055) / 1.055) ** 2.4 : value / 255 / 12.92);
+  return `background: rgb(${colour}); color: ${0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff"}`;
 }
 
 /** One pixel for each number; style makes them cells. `level` says where in the ramp a number lies, null: hidden. */

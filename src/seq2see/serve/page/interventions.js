@@ -208,8 +208,7 @@ const timesAs = ratio => ratio < 10 ? number(ratio, 1) : ratio < 1e6 ? Math.roun
 
 /** The colour of a number between −1 and 1, and a colour of text that can be read on it. */
 function signedShade(value) {
-  const colour = ramp("signed")[Math.round(255 * (0.5 + value / 2))];
-  return `background: rgb(${colour}); color: ${0.3 * colour[0] + 0.59 * colour[1] + 0.11 * colour[2] > 130 ? "#10161c" : "#fff"}`;
+  return filled(ramp("signed")[Math.round(255 * (0.5 + value / 2))]);
 }
 
 /** Numbers with bars to both sides of zero. */
