@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -12,6 +12,9 @@ from seq2see.cli import options
 from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import parse_assignments
 from seq2see.errors import SettingError, nearest
+
+if TYPE_CHECKING:
+    from seq2see.cli.display import Display
 
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
@@ -112,12 +115,7 @@ def train(
                 watch=display.show,
             )
         except api.Interrupted as stopped:
-            again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
-            number, count = ranks.from_torchrun()
-            if number == 0:
-                program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
-                display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
-                display.say(f"  {program} {shlex.join(again)} --resume")
+            say_how_to_resume(display)
             raise typer.Exit(128 + stopped.signal) from None
         except KeyboardInterrupt:
             if not display.step:
@@ -128,6 +126,18 @@ def train(
     if as_json:
         write_line(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
     echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)
+
+
+def say_how_to_resume(display: "Display") -> None:
+    """Show the command that resumes an interrupted training; of several processes, the first one does."""
+    from seq2see.distributed import ranks
+
+    number, count = ranks.from_torchrun()
+    again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
+    program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
+    if number == 0:
+        display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
+        display.say(f"  {program} {shlex.join(again)} --resume")
 
 
 def for_export(to: str, overlay: config.Overlay) -> config.Overlay:

@@ -137,17 +137,19 @@ def _check_start(request: Request) -> None:
 def is_finished(folder: Path, prepared: Prepared) -> bool:
     """Return whether a run was finished, and has reached a limit (steps, minutes, patience) of its present settings.
 
-    Raise an error if it was finished but has no checkpoint left: training would start anew and replace the model.
+    Raise an error if it was finished and has a model, but no checkpoint: training anew would replace the model.
     """
     if prepared.facts.get("state") != "finished":
         return False
     newest = checkpoint.newest(folder / "checkpoints")
-    if newest is None:
+    if newest is not None:
+        return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
+    if (folder / "model.safetensors").exists():
         raise RunError(
             f"{folder}: finished, but it has no intact checkpoint from which to train longer. Use its model as it is, "
             "fine-tune it in another folder with --from, or train anew with --force"
         )
-    return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
+    return False
 
 
 def follow(group: Group) -> Run:
