@@ -31,6 +31,7 @@ TINY = {
         "max_steps": 150,
         "warmup_steps": 30,
         "batch_tokens": 1000,
+        "learning_rate": 5e-3,
         "validate_every": 50,
         "alignment_weight": 0.0,
         "average": 2,

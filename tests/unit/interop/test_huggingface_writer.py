@@ -39,13 +39,13 @@ def post(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tied(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a run with shared subwords and an output bias, hardly trained."""
+    """Return a run with shared subwords and an output bias, just trained enough that its outputs end."""
     folder = tmp_path_factory.mktemp("tied")
     lines = [" ".join(random_words(3, seed, 4)) for seed in range(200)]
     (folder / "pairs.tsv").write_text("".join(f"{line}\t{line.upper()}\n" for line in lines), encoding="utf-8")
     data = {"source_tokenizer": "unigram", "target_tokenizer": "unigram", "shared": True, "source_vocabulary": 300}
-    settings = {"data": data, "model": TINY["model"] | {"output_bias": True}, "training": {"max_steps": 40}}
-    settings["training"] |= {"validate_every": 40, "batch_tokens": 800, "average": 1}
+    settings = {"data": data, "model": TINY["model"] | {"output_bias": True}, "training": {"max_steps": 80}}
+    settings["training"] |= {"validate_every": 80, "batch_tokens": 800, "average": 1, "learning_rate": 5e-3}
     return api.train(folder / "pairs.tsv", folder / "run", settings=settings, preset="marian")
 
 
