@@ -49,7 +49,7 @@ def write(files: list[Path]) -> None:
     for name, lines in (
         ("tables", _tables(tables, text) if tables else []),
         ("account", [line for each in profiles for line in _account(each)]),
-        ("first minute", _first_minute(minutes) if minutes else []),
+        ("first minute", _first_minute(minutes, text) if minutes else []),
     ):
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         if lines:
@@ -83,8 +83,10 @@ def _account(profile: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the lines of the page about the seconds to full speed and to the finished model."""
+def _first_minute(rows: list[dict[str, Any]], page: str) -> list[str]:
+    """Return the lines of the page about the seconds to full speed and to the finished model; measurements of other
+    versions are taken from the present page.
+    """
     lines = [
         "## The first minute of a training",
         "",
@@ -98,6 +100,9 @@ def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
         "| | version | settings | first update | full speed | settings to full speed | finished model |",
         "|---|---|---|---|---|---|---|",
     ]
+    present = page.partition("<!-- first minute -->")[2].partition("<!-- end of first minute -->")[0].splitlines()
+    versions = {row["version"] for row in rows}
+    lines += [line for line in present if " time | " in line and line.split(" | ")[1] not in versions]
     for row in rows:
         began, full = row["first"].get("Began"), row["full_speed"]
         ready = None if began is None or full is None else full - began

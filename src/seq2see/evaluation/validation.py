@@ -35,7 +35,7 @@ Measured = tuple[float, int, list[str]]
 translations if the metric needs them.
 """
 
-SEARCHED, FEWEST = 0.01, 1000
+SEARCHED, FEWEST = 0.0075, 1000
 """Maximum number of target tokens of the pairs that a validation translates, as a share of the tokens trained on
 between two validations; and the number of pairs that are translated even if their tokens exceed this share.
 """
