@@ -35,6 +35,8 @@ class Entrant:
     tuned: bool = False
     ours: bool = False
     shuffled: bool = False
+    checkout: Path = HERE.parent
+    """The checkout that the candidate comes from; an earlier version of seq2see has one of its own."""
 
 
 OURS = Entrant("seq2see", "ours", ours=True)
@@ -71,10 +73,12 @@ class Process:
         environment = dict(os.environ)
         if entrant.tuned and not entrant.ours and not entrant.shuffled:
             environment |= KEEP_MEMORY
+        if entrant.checkout != HERE.parent:
+            environment["PYTHONPATH"] = str(entrant.checkout / "src")
         options = ["tuned"] * entrant.tuned + ["shuffled"] * entrant.shuffled
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (not a pipe: one that nobody reads would fill up)
         self._process = subprocess.Popen(
-            [python, str(HERE / "worker.py"), entrant.module, size, str(weights), *options],
+            [python, str(entrant.checkout / "bench" / "worker.py"), entrant.module, size, str(weights), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -121,10 +125,15 @@ def interleaved(
         yield from zip(entrants, processes, rates, strict=True)
 
 
-def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
+def training(size: str, weights: Path, quick: bool, earlier: list[Entrant]) -> dict[str, Any]:
+    """Measure the training of one size.
+
+    Args:
+        earlier: Earlier versions of seq2see, which must be able to read `weights`.
+    """
     steps, rounds = 3, (2 if size == "base" and quick else 3 if size == "base" or quick else 7)
     rows = []
-    entrants = TRAINING[quick]
+    entrants = [OURS, *earlier, *TRAINING[quick][1:]]
     if size == "base":  # all nine at once would need 37 GB
         entrants = [each for each in entrants if not each.tuned or each.module == "huggingface"]
     gflops: list[float] = []
@@ -139,7 +148,7 @@ def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
         rows.append(row)
     losses = {}
     for entrant in [each for each in entrants if each.module in ("ours", "huggingface", "torch_transformer")]:
-        if not entrant.tuned:
+        if not entrant.tuned and entrant not in earlier:
             with Process(entrant, size, weights) as process:
                 losses[entrant.name] = process.ask("loss")["loss"]
     say(f"losses on the same weights, dropout off: {losses}")
@@ -187,7 +196,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer peers and rounds, no page: under ten minutes")
     parser.add_argument("--only", nargs="*", default=["training", "decoding", "translate"])
     parser.add_argument("--sizes", nargs="*", default=list(work.SIZES))
+    parser.add_argument(
+        "--before",
+        action="append",
+        default=[],
+        type=lambda text: text.partition("=")[::2],
+        metavar="NAME=CHECKOUT",
+        help="An earlier version of seq2see, to be measured beside this one; it also makes the models with random "
+        "weights, because this version reads its run folders.",
+    )
     options = parser.parse_args()
+    earlier = [
+        Entrant(f"seq2see, {name}", "ours", ours=True, checkout=Path(path).absolute()) for name, path in options.before
+    ]
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # programs are compiled once, as they are for their users
     folder = HERE.parent / ".bench"
     saved = folder / "results.json"
@@ -196,16 +217,17 @@ def main() -> None:
 
     def keep(part: str, size: str, found: Any) -> None:
         results.setdefault(part, {})[size] = found
+        results.setdefault("circumstances", {}).setdefault(part, {})[size] = here
         if not options.quick:
             saved.write_text(json.dumps(results, indent=1))
 
-    results["ceilings"] = {"gflops": ceilings.products(), "gigabytes_per_second": ceilings.reads()}
-    say(f"ceilings: {results['ceilings']}")
+    here = page.circumstances({"gflops": ceilings.products(), "gigabytes_per_second": ceilings.reads()}, PEERS)
+    say(here)
     for size in options.sizes:
-        weights = prepare.random_run(folder / size, work.SIZES[size])
+        weights = random_run(folder, size, earlier)
         copying = prepare.copying_run(folder / f"{size}-copying", work.SIZES[size])
         if "training" in options.only:
-            keep("training", size, training(size, weights, options.quick))
+            keep("training", size, training(size, weights, options.quick, earlier))
         if options.quick and size == "base":
             continue  # training alone: the rest of it takes a quarter of an hour
         if "decoding" in options.only:
@@ -214,8 +236,25 @@ def main() -> None:
         if "translate" in options.only:
             rounds, lines = (2, 300) if options.quick else (5, 1000 if size == "small" else 200)
             keep("translate", size, translate.compare(copying, work.SIZES[size], PEERS, rounds, lines, say))
-    if not options.quick and set(page.PARTS) <= set(results):
-        page.write(results, HERE.parent / "docs", PEERS)
+    if not options.quick:
+        page.write(results, HERE.parent / "docs")
+
+
+def random_run(folder: Path, size: str, earlier: list[Entrant]) -> Path:
+    """Return a run folder with random weights that this version and the earlier ones can read.
+
+    The first of the earlier versions makes it.
+    """
+    if not earlier:
+        return prepare.random_run(folder / size, work.SIZES[size])
+    path, checkout = folder / f"{size} by {earlier[0].name}", earlier[0].checkout
+    make = (
+        "import sys, pathlib; from bench import prepare, work; "
+        "prepare.random_run(pathlib.Path(sys.argv[1]), work.SIZES[sys.argv[2]])"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(checkout), str(checkout / "src")])}
+    subprocess.run([sys.executable, "-c", make, str(path), size], cwd=checkout, env=environment, check=True)
+    return path
 
 
 if __name__ == "__main__":

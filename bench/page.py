@@ -1,8 +1,9 @@
-"""`docs/benchmarks.md` and its picture, from what was measured last."""
+"""`docs/benchmarks.md` and its picture, from what was measured last; tables that were not measured stay as they are."""
 
 import datetime
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +23,14 @@ import matplotlib.pyplot as plt
 PACKAGES = ("torch", "transformers", "x-transformers", "joeynmt", "ctranslate2")
 
 
-def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
-    """Replace the page and the picture."""
-    ceilings = results["ceilings"]
+def write(results: dict[str, Any], docs: Path) -> None:
+    """Replace the tables that `results` has, and the picture if it has the training of all sizes.
+
+    Args:
+        results: What was measured, by part and size; `circumstances` has the date and machine of each.
+    """
+    file = docs / "benchmarks.md"
+    present = file.read_text(encoding="utf-8") if file.exists() else ""
     lines = [
         "# Benchmarks",
         "",
@@ -32,31 +38,35 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
         "in one run, each in its own process, in rounds that go through all of them: medians, with the slowest and",
         "the fastest round in brackets. Numbers of different tables cannot be compared.",
         "",
-        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
-        f"{_versions(peers)}.",
-        f"Measured ceilings: {ceilings['gflops']:.0f} GFLOP/s (float32 matrix multiplication, PyTorch),",
-        f"{ceilings['gigabytes_per_second']:.0f} GB/s (reading memory).",
-        "",
-        "![Training and decoding beside peers](benchmarks.png)",
+        "![Training throughput beside peers](benchmarks.png)",
         "",
     ]
     for part, told in PARTS.items():
-        for size, found in _by_size(results[part]):
-            lines += told(size, found)
-    docs.joinpath("benchmarks.md").write_text("\n".join(lines), encoding="utf-8")
-    _draw(results, docs / "benchmarks.png")
+        for size in work.SIZES:
+            heading = f"## {TITLES[part]}, {size}"
+            if size in results.get(part, {}):
+                measured = results["circumstances"][part][size]
+                lines += [heading, "", measured, "", *told(size, results[part][size])]
+            elif kept := re.search(rf"^{re.escape(heading)}\b.*?(?=^## |\Z)", present, re.DOTALL | re.MULTILINE):
+                lines.append(kept[0].rstrip() + "\n")
+    file.write_text("\n".join(lines), encoding="utf-8")
+    if set(results.get("training", {})) == set(work.SIZES):
+        _draw(results["training"], docs / "benchmarks.png")
 
 
-def _by_size(found: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [(size, found[size]) for size in work.SIZES if size in found]
+def circumstances(ceilings: dict[str, float], peers: Path) -> str:
+    """Return a sentence about the date, the machine, its measured ceilings, and the versions of all systems."""
+    return (
+        f"Measured on {datetime.date.today()}: {processor()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}, {_versions(peers)}; ceilings {ceilings['gflops']:.0f} GFLOP/s (float32 matrix "
+        f"multiplication, PyTorch) and {ceilings['gigabytes_per_second']:.0f} GB/s (reading memory)."
+    )
 
 
 def _training(size: str, found: dict[str, Any]) -> list[str]:
     shape = work.SIZES[size]
     ours = median(found["rows"][0]["rates"])
     lines = [
-        f"## Training, {size}",
-        "",
         f"{shape.layers} + {shape.layers} layers, d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, "
         f"{shape.vocabulary:,} tokens; float32, the same batches of {work.BATCH_TOKENS:,} tokens (source and target) "
         "with sentences of similar length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (seq2see: "
@@ -83,9 +93,7 @@ def _training(size: str, found: dict[str, Any]) -> list[str]:
 
 def _decoding(size: str, found: list[dict[str, Any]]) -> list[str]:
     lines = [
-        f"## Decoding, {size}: 25 tokens in, 25 out",
-        "",
-        "Random weights, the same for all systems; the end token is forbidden. Output tokens/s.",
+        "25 tokens in, 25 out. Random weights, the same for all systems; the end token is forbidden. Output tokens/s.",
         "",
         "| batch | beam | | tokens/s | relative to Hugging Face | same output as seq2see in float32 |",
         "|---|---|---|---|---|---|",
@@ -104,11 +112,9 @@ def _decoding(size: str, found: list[dict[str, Any]]) -> list[str]:
 def _mixed(size: str, rows: list[dict[str, Any]]) -> list[str]:
     theirs = max(median(row["rates"]) for row in rows if row["name"].startswith("Hugging Face"))
     lines = [
-        f"## Decoding, {size}: sentences of mixed length to their natural end",
-        "",
-        "2 to 100 tokens, beam 5; all systems have the same handmade weights, which copy the source. Hugging Face:",
-        "batches of 32 sentences in the given order; tuned: sorted by length, with `early_stopping` (a search ends",
-        "when five hypotheses are finished).",
+        "Sentences to their natural end, 2 to 100 tokens, beam 5; all systems have the same handmade weights,",
+        "which copy the source. Hugging Face: batches of 32 sentences in the given order; tuned: sorted by length,",
+        "with `early_stopping` (a search ends when five hypotheses are finished).",
         "",
         "| | tokens/s | relative to the fastest Hugging Face | right |",
         "|---|---|---|---|",
@@ -121,11 +127,10 @@ def _mixed(size: str, rows: list[dict[str, Any]]) -> list[str]:
 
 def _translate(size: str, found: dict[str, Any]) -> list[str]:
     lines = [
-        f"## `seq2see translate`, {size}: {found['lines']:,} lines of mixed length",
-        "",
-        "The whole command with the default engine (CTranslate2, int8) and beam 5, including start-up, reading,",
-        "sorting, batching and writing, and a script that calls CTranslate2 directly with the fastest of six batch",
-        "sizes and one worker thread for each core. Every line of both outputs is right.",
+        f"{found['lines']:,} lines of mixed length. The whole command with the default engine (CTranslate2, int8) and",
+        "beam 5, including start-up, reading, sorting, batching and writing, and a script that calls CTranslate2",
+        "directly with the fastest of six batch sizes and one worker thread for each core. Every line of both outputs",
+        "is right.",
         "",
         "| | seconds |",
         "|---|---|",
@@ -144,23 +149,19 @@ def _versions(peers: Path) -> str:
     return f"{found.stdout.strip()}; ours: torch {torch.__version__}"
 
 
-def _draw(results: dict[str, Any], path: Path) -> None:
-    """Training rates, and decoding of mixed sentences: a bar for each candidate, with its rounds as dots."""
-    panels = [(f"training, {size}", found["rows"]) for size, found in _by_size(results["training"])]
-    panels += [(f"decoding, {size}, beam 5, mixed lengths", rows) for size, rows in _by_size(results["mixed"])]
-    figure, axes = plt.subplots(2, (len(panels) + 1) // 2, figsize=(12, 7), layout="constrained")
-    for axis, (title, rows) in zip(axes.flat, panels, strict=False):
-        names = [row["name"] for row in rows]
+def _draw(training: dict[str, Any], path: Path) -> None:
+    """Draw the training throughput: a bar for each candidate, with its rounds as dots."""
+    figure, axes = plt.subplots(1, len(training), figsize=(12, 3.6), layout="constrained")
+    for axis, (size, found) in zip(axes.flat, training.items(), strict=True):
+        names = [row["name"] for row in found["rows"]]
         colours = ["#2563eb" if name.startswith("seq2see") else "#b8bec9" for name in names]
-        axis.barh(names, [median(row["rates"]) for row in rows], color=colours, height=0.7)
-        for place, row in enumerate(rows):
+        axis.barh(names, [median(row["rates"]) for row in found["rows"]], color=colours, height=0.7)
+        for place, row in enumerate(found["rows"]):
             axis.plot(row["rates"], [place] * len(row["rates"]), ".", color="#1f2937", markersize=3)
         axis.invert_yaxis()
-        axis.set_title(title, loc="left", fontsize=11)
-        axis.set_xlabel("tokens a second")
+        axis.set_title(f"training, {size}", loc="left", fontsize=11)
+        axis.set_xlabel("target tokens per second")
         axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_axis_off()
     figure.savefig(path, dpi=150)
 
 
@@ -170,4 +171,11 @@ PARTS: dict[str, Callable[[str, Any], list[str]]] = {
     "mixed": _mixed,
     "translate": _translate,
 }
-"""The page, part by part."""
+"""The page, part by part: functions (size, what was measured) that return the lines below a heading."""
+TITLES = {
+    "training": "Training",
+    "decoding": "Decoding, fixed length",
+    "mixed": "Decoding, mixed lengths",
+    "translate": "`seq2see translate`",
+}
+"""The heading of each part, without the size."""
