@@ -9,7 +9,7 @@ import pytest
 from quick import interrupted
 
 from seq2see.cli.options import parse_assignments
-from seq2see.session import train
+from seq2see.session import resume, train
 from seq2see.training import checkpoint
 
 SETTINGS = [
@@ -195,11 +195,24 @@ def test_ctrl_c_before_the_training_begins_says_that_nothing_is_saved(tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
+def test_ctrl_c_in_a_run_that_exists_does_not_say_that_nothing_is_saved(finished: Path, cli, monkeypatch) -> None:
+    def reopened(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(resume, "reopened", reopened)
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume")
+    assert ended.code == 130
+    assert "everything up to the last checkpoint is saved. Resume with:" in ended.err
+
+
 def test_a_finished_run_without_checkpoints_is_not_trained_again(finished: Path, cli) -> None:
     """Someone deleted them to save space: the model that is left must not be replaced."""
     shutil.rmtree(finished / "checkpoints")
     before = contents(finished)
-    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
+    again = ["train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume"]
+    assert "is finished: nothing to resume" in cli(*again).err
+    assert contents(finished) == before
+    ended = cli(*again, "--set", "training.max_steps=1000")
     assert ended.code == 2
     assert f"{finished}: finished, but it has no intact checkpoint" in ended.err
     assert contents(finished) == before

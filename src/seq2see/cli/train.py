@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -115,11 +116,10 @@ def train(
                 watch=display.show,
             )
         except api.Interrupted as stopped:
-            say_how_to_resume(display)
+            say_how_to_resume(display, out, pairs)
             raise typer.Exit(128 + stopped.signal) from None
         except KeyboardInterrupt:
-            if not display.step:
-                display.say("interrupted before the training began; nothing is saved")
+            say_how_to_resume(display, out, pairs)
             raise
     if ranks.from_torchrun()[0]:
         return  # the first process prints the result
@@ -128,16 +128,27 @@ def train(
     echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)
 
 
-def say_how_to_resume(display: "Display") -> None:
-    """Show the command that resumes an interrupted training; of several processes, the first one does."""
+def say_how_to_resume(display: "Display", out: str | None, pairs: list[str]) -> None:
+    """Say what an interrupted training has saved, and show the command that resumes it; of several processes, the first
+    one does.
+    """
     from seq2see.distributed import ranks
+    from seq2see.text import corpora
 
     number, count = ranks.from_torchrun()
+    folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
+    if number:
+        return
+    if not (folder / "manifest.json").exists():
+        display.say("interrupted before the training began; nothing is saved")
+        return
     again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
     program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
-    if number == 0:
+    if display.step:
         display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
-        display.say(f"  {program} {shlex.join(again)} --resume")
+    else:
+        display.say("interrupted; everything up to the last checkpoint is saved. Resume with:")
+    display.say(f"  {program} {shlex.join(again)} --resume")
 
 
 def for_export(to: str, overlay: config.Overlay) -> config.Overlay:

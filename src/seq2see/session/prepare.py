@@ -464,10 +464,9 @@ def run_loop(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
 
-    searched = partial(validation.searched, prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
+    pairs = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
 
     def validate() -> dict[str, float]:
-        pairs = searched()
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
             mine = validation.measure(used, prepared.valid, pairs, group.rank, group.world)
@@ -487,7 +486,7 @@ def run_loop(
             validate=validate,
             lower_is_better=settings.training.metric in config.LOWER_IS_BETTER,
             micro_tokens=micro_tokens,
-            translated=lambda: len(searched()),
+            translated=len(pairs),
             should_stop=stop.asked,
             group=group,
         ):

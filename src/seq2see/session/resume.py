@@ -137,19 +137,22 @@ def _check_start(request: Request) -> None:
 def is_finished(folder: Path, prepared: Prepared) -> bool:
     """Return whether a run was finished, and has reached a limit (steps, minutes, patience) of its present settings.
 
-    Raise an error if it was finished and has a model, but no checkpoint: training anew would replace the model.
+    Without checkpoints, a run that has its model is finished as long as its settings are not changed. If they are,
+    raise an error: training anew would replace the model.
     """
     if prepared.facts.get("state") != "finished":
         return False
     newest = checkpoint.newest(folder / "checkpoints")
     if newest is not None:
         return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
-    if (folder / "model.safetensors").exists():
+    if not (folder / "model.safetensors").exists():
+        return False
+    if prepared.settings != config.read_settings(folder):
         raise RunError(
             f"{folder}: finished, but it has no intact checkpoint from which to train longer. Use its model as it is, "
             "fine-tune it in another folder with --from, or train anew with --force"
         )
-    return False
+    return True
 
 
 def follow(group: Group) -> Run:

@@ -284,12 +284,8 @@ def read_plan(path: Path) -> dict[str, Any]:
         names, wanted = plan["challengers"], plan.get("winner", DEFAULT)
         early = [Standing(**each).name for each in plan.get("early", {}).values()]
         whole = type(plan["compare_after"]) is int and isinstance(plan["reasons"], dict)
-        if (
-            not whole
-            or {*early} - {DEFAULT, *names}
-            or wanted not in (DEFAULT, *names)
-            or any(Path(name).name != name for name in names)
-        ):
+        known = {*early, wanted} <= {DEFAULT, *names} and all(Path(name).name == name for name in names)
+        if not whole or not known:
             raise ValueError(wanted)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RunError(f"{path}: damaged. Train anew with --force") from None
@@ -319,9 +315,8 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         storage.write_text(folder / FOLDER / PLAN, json.dumps(plan))
     first = {name: Standing(**each) for name, each in plan["early"].items()}
     lower = settings.training.metric in config.LOWER_IS_BETTER
-    ranked = sorted(
-        (each for each in first.values() if each.name != DEFAULT and each.losses), key=lambda each: each.loss
-    )
+    ranked = [each for each in first.values() if each.name != DEFAULT and each.losses]
+    ranked.sort(key=lambda each: each.loss)
     last, winner = first, DEFAULT
     if plan["to_the_end"] and ranked and not is_better(first[DEFAULT], ranked[0], lower):
         finalists = {name: places[name] for name in (DEFAULT, ranked[0].name)}
@@ -346,12 +341,9 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
     why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
-    watch(Said(f"trials: {winner} won ({why}); mean validation loss per sentence: {_in_words(latest)}"))
+    losses = ", ".join(f"{name} {each.loss:.3f} (step {each.step:,})" for name, each in latest.items() if each.losses)
+    watch(Said(f"trials: {winner} won ({why}); mean validation loss per sentence: {losses}"))
     return {"winner": winner, "result": result}
-
-
-def _in_words(standings: Mapping[str, Standing]) -> str:
-    return ", ".join(f"{name} {each.loss:.3f} (step {each.step:,})" for name, each in standings.items())
 
 
 def _train_all(
@@ -381,11 +373,12 @@ def _train_all(
         else:
             found |= {name: advance(name, place, until, forecast) for name, place in group.items()}
             forecast = None
-        for name in group:
-            loss = f"mean validation loss per sentence {found[name].loss:.3f}"
-            watch(Said(f"trials: {name}, step {found[name].step:,}: {loss}"))
-            if warning := found[name].warning:
-                watch(Said(warning))
+        for each in (found[name] for name in group):
+            if each.losses:
+                loss = f"mean validation loss per sentence {each.loss:.3f}"
+                watch(Said(f"trials: {each.name}, step {each.step:,}: {loss}"))
+            if each.warning:
+                watch(Said(each.warning))
     return found
 
 
@@ -458,9 +451,9 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
     newest = checkpoint.go_on_from(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
     before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
     ended = loop.limit_reached(before, settings.training) is not None and (folder / "model.safetensors").exists()
-    warning = None
+    failed = warning = end = None
     if before.step < until and not ended:
-        stop, end = _Pause(), None
+        stop = _Pause()
         micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
         journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
         used = bundle.Bundle(settings, prepared.tokenizers, model)
@@ -471,14 +464,13 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
                 warning = recorder.after(event) or warning
                 if isinstance(event, Stepped) and event.step >= until < settings.training.max_steps:
                     stop.reached = True
-                seconds = finish.seconds_a_step(event, before, device)
-                if seconds is not None and forecast is not None:
+                if forecast and (seconds := finish.seconds_a_step(event, before, device)) is not None:
                     forecast(seconds)
                 end = event
-        except NotFinite:
+        except (NotFinite, RunError) as problem:  # the second, for example, if memory does not suffice
             if name == DEFAULT:
                 raise
-            return Standing(name, until, {}, None, 0.0, 0.0, f"trials: {name} failed: its loss was not finite")
+            failed = "its loss was not finite" if isinstance(problem, NotFinite) else str(problem)
         finally:
             journal.close()
         if stop.signal:
@@ -487,14 +479,19 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
         newest = checkpoint.newest(folder / "checkpoints")
     elif newest is not None:
         bundle.read_weights(model, newest / "weights.safetensors")
-    if ended:
+    if ended and (folder / "model.safetensors").exists():  # there is none if no score was ever finite
         bundle.read_weights(model, folder / "model.safetensors")
     progress = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
-    losses = validation.losses(model.eval(), prepared.valid)
-    texts = (f"{pair.source}\t{pair.target}".encode() for pair in prepared.valid_pairs)
-    pairs = [blake2b(text, digest_size=8).hexdigest() for text in texts]
+    if isinstance(end, Stepped):  # the last event before a failure
+        progress = replace(progress, step=end.step, seconds=end.seconds)
+    losses = [] if failed else validation.losses(model.eval(), prepared.valid)
+    if not all(map(math.isfinite, losses)):
+        failed, losses = "its validation loss is not finite", []
+    if failed:
+        warning = f"trials: {name} failed before step {progress.step + 1:,}: {failed}"
+    pairs = (f"{pair.source}\t{pair.target}".encode() for pair in prepared.valid_pairs)
+    by_pair = {blake2b(pair, digest_size=8).hexdigest(): loss for pair, loss in zip(pairs, losses, strict=False)}
     tokens = progress.step * settings.training.batch_tokens * loop.times(settings.training)
     cost = tokens * sum(weight.numel() for weight in model.parameters())
-    by_pair = dict(zip(pairs, losses, strict=True))
     score = None if settings.training.metric == "loss" else progress.best
     return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1), warning)

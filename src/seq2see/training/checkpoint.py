@@ -69,13 +69,33 @@ class Progress:
             return _is_better(scores.get("loss", math.nan), self.best_loss, lower_is_better=True)
         return _is_better(score, self.best, lower_is_better)
 
+    def with_average(
+        self, scores: dict[str, float], metric: str, lower_is_better: bool, translated: int
+    ) -> "Progress | None":
+        """Return the progress with the scores of the averaged checkpoints as the best ones; None if the average does
+        not become the model.
+
+        It does if it is better than the best model or, by exact match, as good within the noise. It does, too, if it
+        has the very scores of the best model, because an interrupted end of a training is repeated.
+
+        Args:
+            translated: Number of pairs that were translated for the metric, which sets the noise.
+        """
+        loss = scores.get("loss", math.nan)
+        is_best = self.is_beaten_by(scores, metric, lower_is_better)
+        is_again = (scores[metric], loss) == (self.best, self.best_loss)
+        if is_best or is_again or (metric == "exact" and self.is_within_noise(scores["exact"], translated)):
+            return replace(self, best=scores[metric], best_loss=None if math.isnan(loss) else loss)
+        return None
+
     def is_within_noise(self, exact: float, pairs: int) -> bool:
         """Return whether an exact match, in % of `pairs` pairs, is at most one standard error below the best one.
 
         The best of many validations is partly luck: on 100 pairs the standard error is up to 5 points. Choosing a late
-        model unless another one is better by more than that is the one-standard-error rule (Breiman et al. 1984).
+        model unless another one is better by more than that is the one-standard-error rule (Breiman et al. 1984). As
+        long as the best one is 0, nothing was learned that could be compared.
         """
-        if self.best is None or not 0 < self.best < 100 or not pairs:
+        if not self.best or not pairs:
             return False
         return exact >= self.best - math.sqrt(self.best * (100 - self.best) / pairs)
 
@@ -120,8 +140,7 @@ def save(
             beside.mkdir()
             bundle.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
             bundle.write_tensors(beside / "optimizer.safetensors", optimizer.tensors() | random_state())
-            state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
-            storage.write_text(beside / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
+            _write_state(beside, progress, {name: (beside / name).stat().st_size for name in TENSORS})
             storage.remove(final)
             beside.rename(final)
             storage.sync(folder)
@@ -245,6 +264,18 @@ def restore(path: Path, model: nn.Module, optimizer: Adam) -> Progress:
 def read_progress(path: Path) -> Progress:
     """Return the progress that a checkpoint recorded."""
     return _read_state(path)[0]
+
+
+def replace_progress(path: Path, progress: Progress) -> None:
+    """Replace the progress that a checkpoint recorded by another one of the same step."""
+    _, sizes = _read_state(path)
+    _write_state(path, progress, sizes)
+
+
+def _write_state(path: Path, progress: Progress, sizes: dict[str, int]) -> None:
+    """Write `state.json`: the progress, and the sizes in bytes of the other files by name."""
+    state = asdict(progress) | {"files": sizes}
+    storage.write_text(path / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
 
 
 def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:

@@ -48,7 +48,7 @@ def train(
     validate: Validate,
     lower_is_better: bool,
     micro_tokens: int,
-    translated: Callable[[], int] = int,
+    translated: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Iterator[Event]:
@@ -59,7 +59,7 @@ def train(
         d_model: Width of the model, which sets the learning rate if `settings.learning_rate` is 0.
         validate: Function that validates the model and returns its scores by the name of the metric.
         micro_tokens: Maximum number of tokens in one forward pass of several pairs; halved when memory runs out.
-        translated: Function that returns how many pairs `validate` translates, which sets the noise of its scores.
+        translated: Number of pairs that `validate` translates, which sets the noise of its scores.
         should_stop: Function that returns whether training should end early; a checkpoint is then saved.
     """
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
@@ -153,9 +153,9 @@ class _Loop:
             self.save()
         self.reason = self.reason or self._limit()
 
-    def averaged(self, validate: Validate, lower_is_better: bool, translated: Callable[[], int]) -> Iterator[Validated]:
-        """Average the last checkpoints, if there are several; save the average as the model if it validates better than
-        the best model or, by exact match, as well within the noise of the `translated` pairs.
+    def averaged(self, validate: Validate, lower_is_better: bool, translated: int) -> Iterator[Validated]:
+        """Average the last checkpoints, if there are several; save the average as the model if it is good enough
+        (`Progress.with_average`). Its scores are then saved, too: a longer training is compared with them.
         """
         group, count = self.group, self.settings.average
         last = checkpoint.with_weights(self.run / "checkpoints", count) if group.is_first else []
@@ -168,13 +168,12 @@ class _Loop:
         began = time.perf_counter()
         scores = validate()
         taken = time.perf_counter() - began
-        metric = self.settings.metric
-        chosen = self.progress.is_beaten_by(scores, metric, lower_is_better)
-        if metric == "exact":
-            chosen = chosen or self.progress.is_within_noise(scores["exact"], translated())
-        if chosen:
+        accepted = self.progress.with_average(scores, self.settings.metric, lower_is_better, translated)
+        if accepted:
             group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
-        yield Validated(self.progress.step, scores, chosen, f"average of the last {count} checkpoints", taken)
+        yield Validated(self.progress.step, scores, bool(accepted), f"average of the last {count} checkpoints", taken)
+        if accepted and group.is_first and checkpoint.step_of(last[-1]) == accepted.step:
+            checkpoint.replace_progress(last[-1], accepted)
 
     def save(self, pause: bool = False) -> None:
         """Save a checkpoint; `pause` marks one that is made because of an interruption, not after a validation."""

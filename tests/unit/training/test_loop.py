@@ -91,7 +91,7 @@ def run_lazily(
         validate=validate or scores(1.0),
         lower_is_better=lower_is_better,
         micro_tokens=micro_tokens,
-        translated=lambda: translated,
+        translated=translated,
         should_stop=should_stop,
     )
 
@@ -287,7 +287,7 @@ def test_the_best_weights_are_kept_not_the_last(pairs: Store, tmp_path: Path) ->
     ("metric", "best", "averaged", "is_kept"),
     [
         ("loss", {"loss": 1.0}, {"loss": 0.5}, True),
-        ("loss", {"loss": 1.0}, {"loss": 1.0}, False),
+        ("loss", {"loss": 1.0}, {"loss": 1.0}, True),  # this end may be a repetition of one that was interrupted
         ("loss", {"loss": 1.0}, {"loss": 1.5}, False),
         ("exact", {"exact": 50.0, "loss": 1.0}, {"exact": 40.0, "loss": 0.5}, False),
         ("exact", {"exact": 50.0, "loss": 1.0}, {"exact": 60.0, "loss": 1.5}, True),
@@ -326,6 +326,7 @@ def test_the_average_is_kept_only_if_it_is_better(
         (50.0, 45.1, 0, False),  # nothing is known about the noise
         (0.0, 0.0, 100, False),  # none is right in either: the loss decides
         (100.0, 99.9, 100, False),
+        (100.0, 100.0, 100, True),  # all are right in both
         (50.0, math.nan, 100, False),
     ],
 )
@@ -340,6 +341,24 @@ def test_the_average_is_kept_if_its_exact_match_is_as_good_within_the_noise(
     mean = checkpoint.average(checkpoint.steps(tmp_path / "checkpoints"))
     saved = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(saved[name], weight) for name, weight in mean.items()) == is_kept
+
+
+def test_a_longer_training_is_compared_with_the_average_that_became_the_model(pairs: Store, tmp_path: Path) -> None:
+    """And not with the best checkpoint, which the average replaced within the noise and which exists no longer."""
+    settings, watched = replace(SETTINGS, metric="exact"), {"lower_is_better": False, "translated": 100}
+    scores = ({"exact": exact, "loss": 1.0} for exact in (60.0, 55.0, 55.0, 56.0))
+    run(make(), pairs, tmp_path, settings, validate=lambda: next(scores), **watched)
+    longer = replace(settings, max_steps=8)
+    scores = ({"exact": exact, "loss": 1.0} for exact in (59.0, 40.0))
+    *_, model, average, _ = run(make(), pairs, tmp_path, longer, validate=lambda: next(scores), **watched)
+    assert isinstance(model, Validated)
+    assert isinstance(average, Validated)
+    assert (model.step, model.best, average.best) == (8, True, False)
+    newest = checkpoint.newest(tmp_path / "checkpoints")
+    assert newest is not None
+    assert checkpoint.read_progress(newest).best == 59.0
+    saved = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(saved[name], weight) for name, weight in load_file(newest / "weights.safetensors").items())
 
 
 def test_one_checkpoint_is_not_averaged(pairs: Store, tmp_path: Path) -> None:
