@@ -50,7 +50,7 @@ def write(run: Path, folder: Path, precision: str) -> None:
         if (where := getattr(settings.data, f"{side}_tags")) != "none":
             raise SettingError(
                 f"{run}: data.{side}_tags = '{where}': tags that are tokens cannot be written as tokenizer.json. Use "
-                f"--to ctranslate2, or train anew with --set data.{side}_tags=none"
+                "--to ctranslate2, or train anew with --set data.source_tags=none --set data.target_tags=none"
             )
     if settings.data.normalization != "identity":
         raise SettingError(

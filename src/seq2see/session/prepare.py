@@ -147,9 +147,8 @@ def choose_settings(
         overlays: The user's settings; later ones override earlier ones.
         hold_out: The number of pairs to validate on, or their share if below 1; None if the user has not set it.
     """
-    model, steps = chosen_in("model", overlays), chosen_in("training", overlays).get("max_steps")
-    data = chosen_in("data", overlays)
-    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps, data=data)
+    model, data, training = (chosen_in(section, overlays) for section in ("model", "data", "training"))
+    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, training=training, data=data)
     suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
     most = min(LONGEST, found.model.longest - 1)
@@ -464,9 +463,10 @@ def run_loop(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
 
-    pairs = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
+    searched = partial(validation.searched, prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
 
     def validate() -> dict[str, float]:
+        pairs = searched()
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
             mine = validation.measure(used, prepared.valid, pairs, group.rank, group.world)
@@ -486,7 +486,7 @@ def run_loop(
             validate=validate,
             lower_is_better=settings.training.metric in config.LOWER_IS_BETTER,
             micro_tokens=micro_tokens,
-            translated=len(pairs),
+            translated=lambda: len(searched()),
             should_stop=stop.asked,
             group=group,
         ):

@@ -89,7 +89,7 @@ def suggest(
     corpus: Survey,
     chosen: Mapping[str, Any] | None = None,
     known: config.Overlay | None = None,
-    steps: int | None = None,
+    training: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> Suggestion:
     """Return settings for a surveyed corpus.
@@ -97,7 +97,7 @@ def suggest(
     Args:
         chosen: The model settings of the user; if they name an RNN or convolutional model, the rest is chosen for it.
         known: Settings that are known to suit this corpus; they override the rules.
-        steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
+        training: The training settings of the user; warm-up, validations and patience suit their steps and metric.
         data: The data settings of the user; tokenizers, sharing and artificial pairs are chosen accordingly.
     """
     tokens, architecture = choose_tokenizers(corpus, data or {}), (chosen or {}).get("architecture", "transformer")
@@ -108,7 +108,7 @@ def suggest(
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
         "model": {**_model(rule), "tie": "all" if {**tokens.settings, **(data or {})}["shared"] else "decoder"},
-        "training": _training(rule, steps, "loss" if language else "exact"),
+        "training": _training(rule, training or {}, "loss" if language else "exact"),
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = rounded(rule.alignment, 0.05) if aligned else 0.0
@@ -190,14 +190,15 @@ def _model(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _training(rule: Rule, steps: int | None, metric: str) -> dict[str, Any]:
+def _training(rule: Rule, yours: Mapping[str, Any], metric: str) -> dict[str, Any]:
     """Return the training settings: about thirty validations; 8 or 12 in a row without improvement end the training.
 
     Args:
-        steps: The number of updates; None for that of the rule.
+        yours: The user's settings, whose number of updates and metric the others suit.
+        metric: The metric that suits the corpus.
     """
     batch = int(rounded(rule.batch, 128))
-    steps = steps or int(float(f"{rule.trained / batch:.3g}"))
+    steps = yours.get("max_steps") or int(float(f"{rule.trained / batch:.3g}"))
     return {
         "batch_tokens": batch,
         "max_steps": steps,
@@ -208,7 +209,7 @@ def _training(rule: Rule, steps: int | None, metric: str) -> dict[str, Any]:
         "weight_decay": rounded(rule.weight_decay, 0.1),
         "metric": metric,
         "validate_every": max(10, round(steps // 30, -1)),
-        "patience": 8 if metric == "loss" else 12,  # exact match is noisy, and still rises late in the schedule
+        "patience": 12 if yours.get("metric", metric) in ("exact", "error_rate") else 8,  # these are noisy, rise late
     }
 
 
@@ -239,11 +240,8 @@ class TokenChoice:
     """Overlays for the section `data` that trials may compare; the first equals `settings`."""
     hallucination: float
     """Number of artificial pairs for each pair (`session.hallucination`)."""
-
-    @property
-    def language(self) -> bool:
-        """Return whether both sides get subwords, because they are taken for sentences of a natural language."""
-        return {self.settings["source_tokenizer"], self.settings["target_tokenizer"]} == {"unigram"}
+    language: bool
+    """Whether both sides get subwords because they are taken for sentences of a natural language."""
 
 
 def choose_tokenizers(corpus: Survey, yours: Mapping[str, Any]) -> TokenChoice:
@@ -266,7 +264,8 @@ def choose_tokenizers(corpus: Survey, yours: Mapping[str, Any]) -> TokenChoice:
     artificial = 0.0
     if common > SAME_LANGUAGE:
         artificial, reasons["artificial"] = hallucination.suggested(corpus.pairs, source, target)
-    return TokenChoice(found[0], reasons, lengths, tuple(found), artificial)
+    language = first == also_first == "unigram" and not target.closed
+    return TokenChoice(found[0], reasons, lengths, tuple(found), artificial, language)
 
 
 def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
@@ -319,7 +318,9 @@ def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, com
         if shared
         else _why_tokens(kinds[1], target, each),
     }
-    for name, text in zip(("source", "target"), texts, strict=True):
+    for name, kind, text in zip(("source", "target"), kinds, texts, strict=True):
+        if text.closed and kind != "symbols":
+            found[name] += "; not all spaces are single blanks"
         if text.where != "none":
             found[name] += f"; {text.tags:,} for tags"
     return found

@@ -271,6 +271,8 @@ class Text:
     lines: list[str]
     kinds: tuple[str, ...]
     """Kinds of tokenizers that suit the side, the preferred one first."""
+    closed: bool
+    """Whether the words are a small closed set, whatever the spaces between them."""
     where: TagPlace
     """Where the texts of the side have tags, such as `<RX_1>`: at the beginning, the end, both, or nowhere."""
     tags: int
@@ -289,9 +291,10 @@ def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random, is_t
     few = lines if len(lines) <= 1000 else dice.sample(lines, 1000)
     side = _with_words(side, pairs, few)
     kinds = _kinds(side, pairs, lines, few)
-    if is_target and kinds == ("symbols",) and _are_spaced_otherwise(few):
+    closed = kinds == ("symbols",)
+    if is_target and closed and _are_spaced_otherwise(few):
         kinds = "unigram", "characters"
-    return Text(side, lines, kinds, where, count)
+    return Text(side, lines, kinds, closed, where, count)
 
 
 def _with_words(side: Side, pairs: int, lines: Sequence[str]) -> Side:
@@ -330,8 +333,8 @@ def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
 
 
 def _are_spaced_otherwise(lines: Sequence[str]) -> bool:
-    """Return whether more than one line in fifty has other spaces than single blanks, which symbols cannot write."""
-    return 50 * sum(line != " ".join(line.split()) for line in lines) > len(lines)
+    """Return whether more than one line in ten has other spaces than single blanks, which symbols cannot write."""
+    return 10 * sum(line != " ".join(line.split()) for line in lines) > len(lines)
 
 
 def _are_molecules(lines: Sequence[str]) -> bool:

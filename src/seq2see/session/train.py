@@ -25,7 +25,7 @@ from seq2see import config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.distributed import ranks
-from seq2see.errors import RunError, SettingError
+from seq2see.errors import SettingError
 from seq2see.kernels import apart
 from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
@@ -34,7 +34,7 @@ from seq2see.session import fine_tuning, finish, notebook, prepare, resume, tria
 from seq2see.session.request import Base, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
 from seq2see.session.survey import examine, problems, survey_corpus, to_hold_out
 from seq2see.text import corpora
-from seq2see.text.corpora import Corpus
+from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair
 from seq2see.tokens import aligner
 from seq2see.tokens.store import Store, Tokenizers
@@ -133,15 +133,26 @@ def resume_run(request: Request, group: Group) -> Run:
         run = finish.complete(folder, prepared, device, request.watch)
         group.first_does(lambda: [str(folder.absolute()), 0])
         return run
-    if (folder / trials.FOLDER).is_dir() and prepared.settings != config.read_settings(folder):
-        raise RunError(
-            f"{folder}: settings cannot be changed before the trials of other settings are finished. Resume without "
-            "new settings, or train anew with --force"
-        )
     prepare.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
+        before = config.read_settings(folder)
+        if _has_undecided_trials(folder) and _compared(prepared.settings) != _compared(before):
+            storage.remove(folder / trials.FOLDER)
+            request.watch(Said("no further trials: settings that candidates have in common were changed"))
         resume.begin_again(folder, prepared)
         return learn(request, prepared, device, group)
+
+
+def _has_undecided_trials(folder: Path) -> bool:
+    """Return whether a run folder has trials in which no candidate has won yet."""
+    plan = folder / trials.FOLDER / trials.PLAN
+    return plan.is_file() and "winner" not in trials.read_plan(plan)
+
+
+def _compared(settings: config.Settings) -> tuple[object, ...]:
+    """Return the settings that may not change while candidates of trials are compared."""
+    training = replace(settings.training, micro_batch_tokens=0, log_every=1, keep=1)
+    return settings.data, settings.model, training
 
 
 def new_run(request: Request, group: Group) -> Run:
@@ -179,7 +190,7 @@ def make_folder(
     survey = survey_corpus(corpus.train, with_languages=prepare.wants_tags(request, base))
     prepare.check_corpus(corpus, survey, request)
     valid_pairs = prepare.read_validation(given)
-    for note in getattr(given, "notes", ()):  # such as columns that are taken as references
+    for note in given.notes if isinstance(given, Parts) else []:  # such as columns that are taken as references
         request.watch(Said(note))
     if base is None:
         chosen = prepare.choose_settings(survey, corpus, request.overlays, to_hold_out(request.valid))

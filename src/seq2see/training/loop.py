@@ -48,7 +48,7 @@ def train(
     validate: Validate,
     lower_is_better: bool,
     micro_tokens: int,
-    translated: int = 0,
+    translated: Callable[[], int] = int,
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Iterator[Event]:
@@ -59,7 +59,7 @@ def train(
         d_model: Width of the model, which sets the learning rate if `settings.learning_rate` is 0.
         validate: Function that validates the model and returns its scores by the name of the metric.
         micro_tokens: Maximum number of tokens in one forward pass of several pairs; halved when memory runs out.
-        translated: Number of pairs that `validate` translates, which sets the noise of its scores.
+        translated: Function that returns how many pairs `validate` translates, which sets the noise of its scores.
         should_stop: Function that returns whether training should end early; a checkpoint is then saved.
     """
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
@@ -153,7 +153,7 @@ class _Loop:
             self.save()
         self.reason = self.reason or self._limit()
 
-    def averaged(self, validate: Validate, lower_is_better: bool, translated: int) -> Iterator[Validated]:
+    def averaged(self, validate: Validate, lower_is_better: bool, translated: Callable[[], int]) -> Iterator[Validated]:
         """Average the last checkpoints, if there are several; save the average as the model if it is good enough
         (`Progress.with_average`). Its scores are then saved, too: a longer training is compared with them.
         """
@@ -168,7 +168,7 @@ class _Loop:
         began = time.perf_counter()
         scores = validate()
         taken = time.perf_counter() - began
-        accepted = self.progress.with_average(scores, self.settings.metric, lower_is_better, translated)
+        accepted = self.progress.with_average(scores, self.settings.metric, lower_is_better, translated())
         if accepted:
             group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
         yield Validated(self.progress.step, scores, bool(accepted), f"average of the last {count} checkpoints", taken)

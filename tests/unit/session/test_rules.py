@@ -119,13 +119,18 @@ def test_training_stops_later_by_exact_match_than_by_the_loss() -> None:
         training = resolved(corpus(kind, 1000, **LENGTHS[kind])).training
         patience[training.metric] = training.patience
     assert patience["loss"] < patience["exact"]
+    for kind in LENGTHS:  # the metric of the user decides
+        for metric, expected in patience.items():
+            yours = {"metric": metric}
+            settings = suggest.suggest(corpus(kind, 1000, **LENGTHS[kind]), training=yours).settings["training"]
+            assert settings["patience"] == expected
 
 
 def test_warm_up_and_validations_follow_the_number_of_steps_of_the_user() -> None:
     survey = corpus("words", 8000, **LENGTHS["words"])
     usual = suggest.suggest(survey).settings["training"]
     for steps in (1, 7, 60, 3 * usual["max_steps"]):
-        training = suggest.suggest(survey, steps=steps).settings["training"]
+        training = suggest.suggest(survey, training={"max_steps": steps}).settings["training"]
         assert training["max_steps"] == steps
         assert 1 <= training["warmup_steps"] <= max(1, steps / 5)
     assert training["validate_every"] == pytest.approx(3 * usual["validate_every"], rel=0.05)

@@ -249,6 +249,25 @@ def test_targets_whose_spaces_symbols_cannot_write_get_other_tokens(space: str) 
     assert kinds(turned)[0] == "symbols", "what is read need not be written"
 
 
+def test_sentences_to_phones_with_other_spaces_have_one_right_output() -> None:
+    """Subwords on both sides do not make a translation of them; and a few lines do not decide about symbols."""
+
+    def phones(between: str) -> str:
+        return between.join(" ".join(DICE.choices("abcdefgh", k=3)) for _ in range(5))
+
+    def pairs(odd: float) -> list[tuple[str, str]]:
+        return [(sentence(WORDS), phones("  " if DICE.random() < odd else " ")) for _ in range(1000)]
+
+    for odd, tokenizer in ((0.03, "symbols"), (1.0, "unigram")):
+        found = suggest.suggest(look(pairs(odd)))
+        assert (found.settings["data"]["source_tokenizer"], found.settings["data"]["target_tokenizer"]) == (
+            "unigram",
+            tokenizer,
+        )
+        assert found.settings["training"]["metric"] == "exact"
+    assert "not all spaces are single blanks" in found.reasons["target"]
+
+
 def test_embeddings_are_not_tied_between_vocabularies_that_you_separate() -> None:
     survey = look(repeated(lambda: (sentence(WORDS), sentence(WORDS)), 1000))
     assert suggest.suggest(survey).settings["model"]["tie"] == "all"

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -248,8 +249,9 @@ def test_a_second_comparison_does_not_repeat_the_first(
     assert weights(run) == weights(whole)
 
 
-def test_settings_cannot_be_changed_while_trials_run(files: dict[str, str], tmp_path: Path) -> None:
-    """The candidates would be compared after different numbers of steps, or lose the change."""
+def test_trials_end_if_settings_are_changed_while_they_run(files: dict[str, str], tmp_path: Path) -> None:
+    """The candidates would be compared after different numbers of steps, for example."""
+    lines: list[str] = []
     whole = train(files, tmp_path / "whole", tune=60)
 
     def interrupt(event: object) -> None:
@@ -258,10 +260,15 @@ def test_settings_cannot_be_changed_while_trials_run(files: dict[str, str], tmp_
 
     with pytest.raises(KeyboardInterrupt):
         train(files, tmp_path / "run", tune=60, watch=interrupt)
+    shutil.copytree(tmp_path / "run", tmp_path / "changed")
     longer = {"model": TINY["model"], "training": {**TINY["training"], "max_steps": 12}}
-    with pytest.raises(RunError, match="settings cannot be changed before the trials"):
-        train(files, tmp_path / "run", tune=60, resume=True, settings=longer)
-    assert weights(train(files, tmp_path / "run", tune=60, resume=True)) == weights(whole)
+    watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
+    changed = train(files, tmp_path / "changed", tune=60, resume=True, settings=longer, watch=watch)
+    assert "no further trials: settings that candidates have in common were changed" in lines
+    assert changed.manifest["steps"] == 12
+    assert "trials" not in changed.manifest
+    harmless = {"model": TINY["model"], "training": {**TINY["training"], "log_every": 3}}
+    assert weights(train(files, tmp_path / "run", tune=60, resume=True, settings=harmless)) == weights(whole)
 
 
 def test_on_a_cpu_a_line_says_how_long_trials_take(

@@ -91,7 +91,7 @@ def run_lazily(
         validate=validate or scores(1.0),
         lower_is_better=lower_is_better,
         micro_tokens=micro_tokens,
-        translated=translated,
+        translated=lambda: translated,
         should_stop=should_stop,
     )
 
