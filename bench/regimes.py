@@ -360,7 +360,8 @@ def table_row(title: str, ours: list[list[Row]], theirs: list[list[Row]]) -> str
     ).format(**first["settings"])
     seconds = [row["seconds"] for each in ours for row in each]
     trials = [row["trials"] for each in ours for row in each if row["trials"] is not None]
-    cost = f"{sum(seconds) / len(seconds):.0f}, {f'{sum(trials) / len(trials):.2f}' if trials else 'none'}"
+    place = "" if all("NVIDIA" in row["device"] for each in ours for row in each) else " (CPU)"
+    cost = f"{sum(seconds) / len(seconds):.0f}{place}, {f'{sum(trials) / len(trials):.2f}' if trials else 'none'}"
     difference = f"{sign * found.difference:+.2f} ({low:+.2f} to {high:+.2f})"
     cells = [
         title,
@@ -380,11 +381,11 @@ PAGE = """# Corpora of many kinds, without an option
 
 Written by `python -m bench.regimes page`, from the scores of all runs in `bench/regimes-scores.jsonl`. Rows of corpora
 that are not in this file were measured before it existed. Each row compares release 0.1.0 with this version. Both
-trained with `seq2see train TRAIN --valid DEV` and no other option, several seeds side by side on one H200
-(`inflection/finnish-low` and `inflection/swahili-low` on one core of a CPU); each finished model translated the test
-set once, with beam 5. The verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean duration
-of a run while up to 22 others used the same GPU, or of a run on one core. "Trials" is the time of the
-[trials](explanation/choosing-settings.md#trials) relative to that of the training.
+trained with `seq2see train TRAIN --valid DEV` and no other option, several seeds side by side on one H200 or, where the
+last column says "CPU", each on one core; each finished model translated the test set once, with beam 5. The verdict is
+that of [the comparison over seeds](comparing.md). "Seconds" is the mean duration of a run while up to 22 others used
+the same GPU, or of a run on one core. "Trials" is the time of the [trials](explanation/choosing-settings.md#trials)
+relative to that of the training.
 
 {summary}
 

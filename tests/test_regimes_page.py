@@ -147,7 +147,7 @@ def test_the_page_is_written_from_kept_scores_alone(
     found = expected["code/django"]
     assert f"| {found.theirs:.2f} (4 seeds) | {found.ours:.2f} (4 seeds) |" in django
     assert f"| {found.difference:+.2f} ({found.low:+.2f} to {found.high:+.2f}) | {found.verdict} |" in django
-    assert "| 2 + 3 x 96, dropout 0.3, R-Drop 2, decay 0.5, 3,000 steps of 1,024 tokens | 25, 0.25 |" in django
+    assert "| 2 + 3 x 96, dropout 0.3, R-Drop 2, decay 0.5, 3,000 steps of 1,024 tokens | 25 (CPU), 0.25 |" in django
     found = expected["sounds, six languages of 800 words"]
     assert f"| {100 - found.theirs:.2f} (4 seeds) | {100 - found.ours:.2f} (4 seeds) |" in small
     assert f"| {-found.difference:+.2f} ({-found.high:+.2f} to {-found.low:+.2f}) | {found.verdict} |" in small
