@@ -100,12 +100,18 @@ class Progress:
         return exact >= self.best - math.sqrt(self.best * (100 - self.best) / pairs)
 
     def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> "Progress":
-        """Return the progress after a validation: with the new best score if it is better, else with `stale` + 1."""
+        """Return the progress after a validation: with the new best score if it is better, else with `stale` + 1.
+
+        A perfect score that is repeated with a lower loss is the new best one, but counts as stale: otherwise a task
+        that is solved early would be trained to the last step, because its loss falls until then.
+        """
         if not self.is_beaten_by(scores, metric, lower_is_better):
             return replace(self, stale=self.stale + 1)
         loss = scores.get("loss", math.nan)
         found = None if math.isnan(loss) else loss
-        return replace(self, best=scores[metric], best_loss=found, best_step=self.step, stale=0)
+        is_perfect_again = scores[metric] == self.best == (0.0 if lower_is_better else 100.0)
+        stale = self.stale + 1 if is_perfect_again else 0
+        return replace(self, best=scores[metric], best_loss=found, best_step=self.step, stale=stale)
 
 
 def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:

@@ -244,6 +244,24 @@ def test_among_equal_scores_the_loss_tells(pairs: Store, tmp_path: Path) -> None
     assert events[-1].step == 10
 
 
+@pytest.mark.parametrize(("metric", "perfect", "lower_is_better"), [("exact", 100.0, False), ("error_rate", 0.0, True)])
+def test_a_solved_task_ends_although_its_loss_still_falls(
+    pairs: Store, tmp_path: Path, metric: str, perfect: float, lower_is_better: bool
+) -> None:
+    settings = replace(SETTINGS, max_steps=50, patience=2, metric=metric, average=1)
+    found = iter([(50.0, 5.0), (perfect, 4.0), (perfect, 3.0), (perfect, 2.0), (perfect, 1.0)])
+    events = run(
+        make(),
+        pairs,
+        tmp_path,
+        settings,
+        validate=lambda: dict(zip((metric, "loss"), next(found), strict=True)),
+        lower_is_better=lower_is_better,
+    )
+    assert [event.best for event in of(Validated, events)] == [True] * 4  # the model with the lowest loss is kept
+    assert events[-1].step == 8
+
+
 def test_higher_may_be_better(pairs: Store, tmp_path: Path) -> None:
     settings = replace(SETTINGS, max_steps=50, patience=1)
     events = run(make(), pairs, tmp_path, settings, validate=scores(1.0, 2.0, 1.5), lower_is_better=False)
