@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from seq2see.kernels import loading
+from seq2see.kernels import loading, threads
 from seq2see.model.recording import RecordingPoint
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
@@ -295,16 +295,12 @@ class _NormInOrder(torch.autograd.Function):
                 gradient, x, ctx.shape, mean, deviation, weight, bias, wanted
             )
 
-        threads = torch.get_num_threads()
-        if threads == 1:
+        if torch.get_num_threads() == 1:
             x_gradient, weight_gradient, bias_gradient = gradients(True, True, True)
         else:
             x_gradient, _, _ = gradients(True, False, False)
-            torch.set_num_threads(1)  # takes 0.1 us
-            try:
+            with threads.in_one_thread():
                 _, weight_gradient, bias_gradient = gradients(False, True, True)
-            finally:
-                torch.set_num_threads(threads)
         return x_gradient, None, weight_gradient, bias_gradient, None
 
 

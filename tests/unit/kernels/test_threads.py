@@ -1,5 +1,6 @@
 """The number of threads beside other programs, by injected counters and clocks; and whose word counts."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -203,3 +204,22 @@ def test_threads_sleep_soon_unless_the_user_says_how_they_wait():
     assert spins() == "10000"
     assert spins(OMP_WAIT_POLICY="active") == "None"
     assert spins(GOMP_SPINCOUNT="77") == "77"
+
+
+@pytest.mark.parametrize("is_bundled", [True, False])
+def test_one_thread_for_one_operation(is_bundled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if PyTorch comes without an OpenMP library of its own, and if the operation fails."""
+    if not is_bundled:
+        monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
+    threads._openmp.cache_clear()
+    before = torch.get_num_threads()
+    try:
+        with threads.using(3):
+            with contextlib.suppress(ZeroDivisionError), threads.in_one_thread():
+                assert torch.get_num_threads() == 1
+                raise ZeroDivisionError
+            assert torch.get_num_threads() == 3
+            assert threads._openmp() is torch.set_num_threads or is_bundled
+        assert torch.get_num_threads() == before
+    finally:
+        threads._openmp.cache_clear()
