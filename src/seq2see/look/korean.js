@@ -87,7 +87,7 @@ const KOREAN = {
   "score": "점수",
   "probability": "확률",
   "the translation": "번역 결과",
-  "another finished hypothesis": "완성된 다른 번역",
+  "another finished hypothesis": "완성된 다른 후보",
   "continued": "확장한 후보",
 
   // Two runs side by side
@@ -168,11 +168,11 @@ const KOREAN = {
   "{name}, {parameters} parameters": "{name}, 매개변수 {parameters}개",
   "probability {share}": "확률 {share}",
   "confidence {share}": "신뢰도 {share}",
-  "weak: confidence {share}": "약함: 신뢰도 {share}",
+  "weak: confidence {share}": "신뢰도 낮음: {share}",
   "Of the validation outputs like this one, {share} are right.": "검증 세트에서 이와 비슷한 출력의 {share}가 맞았습니다.",
   "Expected chrF: {share}. It compares the letters of a translation with those of a human's.": "예상 chrF: {share}. 번역문의 글자를 사람의 번역과 비교한 점수입니다.",
   "It is more likely wrong than right.": "맞을 가능성보다 틀릴 가능성이 높습니다.",
-  "It is as low as that of the weakest tenth of the validation set.": "검증 세트에서 가장 약한 10분의 1만큼 낮습니다.",
+  "It is as low as that of the weakest tenth of the validation set.": "검증 세트의 하위 10 %에 해당할 만큼 낮습니다.",
   "Too long to explain: {n} tokens. At most {most} are shown.": "너무 길어서 내부를 보여 줄 수 없습니다: {n}토큰. {most}토큰까지 볼 수 있습니다.",
   "the text was truncated: it is longer than the model reads": "모델이 읽을 수 있는 길이를 넘어 뒷부분을 잘랐습니다",
   "Fast and exact arithmetic give different translations here. Explained below: ": "빠른 연산과 정밀 연산의 결과가 다릅니다. 아래에서 설명하는 번역: ",
@@ -245,7 +245,7 @@ const KOREAN_SENTENCES = [
     (_, head, layer, share, pairs, weak) => `단어 정렬을 학습한 ${layer}층 헤드 ${head}의 어텐션을 따라 그렸습니다. 검증 데이터 ${pairs}쌍에서 정렬된 출력 토큰의 ${share}가 학습에 쓰인 단어 정렬 결과와 일치했습니다.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
   [/^The lines are drawn by .*; its reliability is unknown without short validation pairs\.$/, "짧은 검증 문장이 없어 선이 얼마나 정확한지는 알 수 없습니다."],
   [/^(the .*?) has characters without a token in the model: (.*)\. The model can only guess there$/,
-    (_, where, letters) => `${/given/.test(where) ? "지정된 번역" : "문장"}에 모델의 토큰으로 나타낼 수 없는 글자가 있습니다: ${letters.replace(/ and (\d+) more$/, " 외 $1자")}. 그 부분은 추측일 뿐입니다.`],
+    (_, where, letters) => `${/given/.test(where) ? "지정한 번역문" : "문장"}에 모델의 토큰으로 나타낼 수 없는 글자가 있습니다: ${letters.replace(/ and (\d+) more$/, " 외 $1자")}. 그 부분은 추측일 뿐입니다.`],
   [/^the sentence is too long: only its first (\d+) tokens were read$/, "문장이 너무 길어 앞의 $1토큰만 읽었습니다."],
-  [/^the given translation is too long: only its first (\d+) tokens count$/, "지정된 번역이 너무 길어 앞의 $1토큰만 반영합니다."],
+  [/^the given translation is too long: only its first (\d+) tokens count$/, "지정한 번역문이 너무 길어 앞의 $1토큰만 반영합니다."],
 ];

@@ -148,7 +148,7 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
         ("model.d_model = 'x': expected a whole number", "model.d_model = 'x': 정수여야 합니다"),
         (
             "all 20, such as attention: exponent of seconds in n: 2 ± 0.1, expected 1.8 to 2.2",
-            "20가지 모두 성립. 예: attention: n에 대한 초의 지수: 2 ± 0.1, 기대: 1.8~2.2",
+            "20가지 모두 성립. 예: attention: n에 대한 실행 시간의 지수: 2 ± 0.1, 기대: 1.8~2.2",
         ),
         (
             "the sentence has 201 tokens: at most 128 can be shown. Shorten it",
