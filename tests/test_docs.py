@@ -16,6 +16,7 @@ import typer
 import seq2see
 from seq2see import api, config
 from seq2see.cli import program
+from seq2see.evaluation import validation
 from seq2see.session import suggest, trials
 
 ROOT = Path(__file__).parents[1]
@@ -163,10 +164,10 @@ def test_the_page_about_settings_has_the_rules_of_the_code() -> None:
 
 def test_the_page_about_settings_has_the_limits_of_trials() -> None:
     text = " ".join(written()[DOCS / "explanation" / "choosing-settings.md"].split())
-    assert (trials.EARLY, trials.EARLY_OF_MANY, trials.STANDARD_ERRORS) == (0.25, 0.1, 2)
+    assert (trials.EARLY, trials.EARLY_OF_MANY, validation.STANDARD_ERRORS) == (0.25, 0.1, 2)
     for words in (
         f"with fewer than {trials.FEW_PAIRS:,} training pairs",
-        f"with fewer than {trials.FEWEST_TO_COMPARE} validation pairs",
+        f"with fewer than {validation.FEWEST_TO_COMPARE} validation pairs",
         "first quarter of all steps (a tenth",
         "two standard errors",
         f"with at least {suggest.ALIGNED_PAIRS:,} pairs,",

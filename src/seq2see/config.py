@@ -198,7 +198,7 @@ class Training:
     metric: Metric = about("loss", "validation metric that selects the best checkpoint")
     patience: int = _updates(8, "validations without improvement before early stopping; 0: never stop early", 0)
     average: int = about(
-        5, "number of last checkpoints averaged at the end, unless the best is clearly better", 1, 10_000, "on disk"
+        5, "number of last checkpoints averaged at the end, used unless it is worse", 1, 10_000, "on disk"
     )
     keep: int = _updates(2, "number of checkpoints to resume from; older ones keep only weights, for averaging", 1)
     deterministic: bool = about(

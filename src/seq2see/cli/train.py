@@ -94,6 +94,7 @@ def train(
     from seq2see.cli.display import Display
     from seq2see.distributed import ranks
 
+    before = manifest_of(folder_of(out, pairs)) if force else None
     with Display() as display:
         try:
             run = api.train(
@@ -116,10 +117,10 @@ def train(
                 watch=display.show,
             )
         except api.Interrupted as stopped:
-            say_how_to_resume(display, out, pairs)
+            say_how_to_resume(display, folder_of(out, pairs))
             raise typer.Exit(128 + stopped.signal) from None
-        except KeyboardInterrupt:
-            say_how_to_resume(display, out, pairs)
+        except KeyboardInterrupt:  # before the training began, or a second signal, which saves nothing more
+            say_how_to_resume(display, folder_of(out, pairs), is_saved=False, replaced=before)
             raise
     if ranks.from_torchrun()[0]:
         return  # the first process prints the result
@@ -128,23 +129,46 @@ def train(
     echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)
 
 
-def say_how_to_resume(display: "Display", out: str | None, pairs: list[str]) -> None:
-    """Say what an interrupted training has saved, and show the command that resumes it; of several processes, the first
-    one does.
-    """
-    from seq2see.distributed import ranks
+def folder_of(out: str | None, pairs: list[str]) -> Path:
+    """Return the run folder of a training."""
     from seq2see.text import corpora
 
+    return Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
+
+
+def manifest_of(folder: Path) -> tuple[int, int] | None:
+    """Return numbers that tell whether the manifest of a run folder is the same file later; None if there is none."""
+    try:
+        found = (folder / "manifest.json").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def say_how_to_resume(
+    display: "Display", folder: Path, is_saved: bool = True, replaced: tuple[int, int] | None = None
+) -> None:
+    """Say what an interrupted training has saved, and show the command that resumes it; of several processes, the first
+    one does.
+
+    Args:
+        is_saved: Whether a checkpoint was saved after the last step.
+        replaced: With `--force`, what `manifest_of` returned for the earlier run in this folder.
+    """
+    from seq2see.distributed import ranks
+
     number, count = ranks.from_torchrun()
-    folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     if number:
         return
     if not (folder / "manifest.json").exists():
         display.say("interrupted before the training began; nothing is saved")
         return
+    if replaced is not None and replaced == manifest_of(folder):
+        display.say(f"interrupted before the training began; the earlier run in {folder} is unchanged")
+        return
     again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
     program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
-    if display.step:
+    if is_saved and display.step:
         display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
     else:
         display.say("interrupted; everything up to the last checkpoint is saved. Resume with:")

@@ -1,9 +1,12 @@
 """Validation of a model that is still being trained, by one process or by several that divide the work."""
 
 import math
+import statistics
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -106,6 +109,26 @@ def losses(model: Seq2Seq, store: Store) -> list[float]:
         losses_N = (known_N + UNKNOWN_LOSS * (batch.target_N == special.UNKNOWN)).cpu().numpy()
         found[indices] = np.add.reduceat(losses_N, batch.target_offsets[:-1].numpy())
     return [float(loss) for loss in found]
+
+
+FEWEST_TO_COMPARE, STANDARD_ERRORS = 50, 2.0
+"""Minimum number of validation pairs for a comparison of two models, because with fewer no difference would be
+significant; and the number of standard errors by which their mean losses per pair must differ for one to be better.
+"""
+
+
+def by_pair(pairs: list[Pair], losses: list[float]) -> dict[str, float]:
+    """Return the loss of each pair by a hash of the pair; none if there are no losses."""
+    texts = (f"{pair.source}\t{pair.target}".encode() for pair in pairs)
+    return {blake2b(text, digest_size=8).hexdigest(): loss for text, loss in zip(texts, losses, strict=False)}
+
+
+def are_lower(losses: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Return whether the mean loss is significantly lower than that of another model, over the pairs that both have."""
+    differences = [others[key] - losses[key] for key in sorted(losses.keys() & others.keys())]
+    if len(differences) < FEWEST_TO_COMPARE:
+        return False
+    return statistics.fmean(differences) > STANDARD_ERRORS * statistics.stdev(differences) / math.sqrt(len(differences))
 
 
 def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Measured]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
 from seq2see.text.tags import language_tag, tagged, without_tag
-from seq2see.training import events, journal
+from seq2see.training import checkpoint, events, journal
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 
@@ -101,8 +101,11 @@ def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watc
     """Tell the user that a training is finished; do what is still missing after an interruption at its end: measure
     forgetting and alignment, and write the report.
     """
-    limits = "--set training.max_steps, training.max_minutes or training.patience"
-    watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached ({limits})"))
+    line = f"{folder} is finished: nothing to resume"
+    if checkpoint.newest(folder / "checkpoints") is not None:
+        limits = "--set training.max_steps, training.max_minutes or training.patience"
+        line += f". To train longer, raise the limit that it reached ({limits})"
+    watch(Said(line))
     measure_forgetting(folder, prepared, device, watch)
     run = Run(folder)
     if not (folder / "report.html").exists():

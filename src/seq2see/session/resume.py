@@ -137,8 +137,8 @@ def _check_start(request: Request) -> None:
 def is_finished(folder: Path, prepared: Prepared) -> bool:
     """Return whether a run was finished, and has reached a limit (steps, minutes, patience) of its present settings.
 
-    Without checkpoints, a run that has its model is finished as long as its settings are not changed. If they are,
-    raise an error: training anew would replace the model.
+    Without checkpoints, a run that has its model is finished as long as its training settings are not changed. If they
+    are, raise an error: training anew would replace the model.
     """
     if prepared.facts.get("state") != "finished":
         return False
@@ -147,7 +147,7 @@ def is_finished(folder: Path, prepared: Prepared) -> bool:
         return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
     if not (folder / "model.safetensors").exists():
         return False
-    if prepared.settings != config.read_settings(folder):
+    if prepared.settings.training != config.read_settings(folder).training:
         raise RunError(
             f"{folder}: finished, but it has no intact checkpoint from which to train longer. Use its model as it is, "
             "fine-tune it in another folder with --from, or train anew with --force"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 
@@ -135,18 +135,21 @@ def resume_run(request: Request, group: Group) -> Run:
         return run
     prepare.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
-        before = config.read_settings(folder)
-        if _has_undecided_trials(folder) and _compared(prepared.settings) != _compared(before):
-            storage.remove(folder / trials.FOLDER)
-            request.watch(Said("no further trials: settings that candidates have in common were changed"))
+        if plan := _undecided_trials(folder):
+            why = "--tune 0" if request.tune == 0 else "settings that candidates have in common were changed"
+            if request.tune == 0 or _compared(prepared.settings) != _compared(config.read_settings(folder)):
+                prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
+                storage.remove(folder / trials.FOLDER)
+                request.watch(Said(f"no further trials: {why}"))
         resume.begin_again(folder, prepared)
         return learn(request, prepared, device, group)
 
 
-def _has_undecided_trials(folder: Path) -> bool:
-    """Return whether a run folder has trials in which no candidate has won yet."""
-    plan = folder / trials.FOLDER / trials.PLAN
-    return plan.is_file() and "winner" not in trials.read_plan(plan)
+def _undecided_trials(folder: Path) -> dict[str, Any] | None:
+    """Return the plan of the trials of a run folder, if there are any and no candidate has won yet."""
+    path = folder / trials.FOLDER / trials.PLAN
+    plan = trials.read_plan(path) if path.is_file() else {"winner": ""}
+    return None if "winner" in plan else plan
 
 
 def _compared(settings: config.Settings) -> tuple[object, ...]:

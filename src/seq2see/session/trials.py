@@ -4,9 +4,8 @@ The suggested settings (the default) train in the run folder itself, the others 
 each a run folder of its own. All are trained up to the same step, of the same learning rate schedule, and ranked by the
 validation loss of a sentence, which does not depend on how it is split into tokens. If there are few pairs, or the user
 set the minutes for trials, the best challenger and the default are then trained to the end and compared once more,
-unless the default is significantly better already. Budgets are counted in steps, so that the same corpus leads to the
-same trials on every machine. No step is trained twice, since the winner continues from its own checkpoint, and an
-interrupted trial resumes like any other training.
+unless the default is significantly better already. Budgets are counted in steps, so that every machine makes the same
+trials. The winner continues from its own checkpoint; an interrupted trial resumes like any other training.
 """
 
 import json
@@ -17,16 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from seq2see import bundle, config, machine, storage
 from seq2see.config import Overlay, Settings
-from seq2see.errors import DataError, RunError, SettingError
+from seq2see.errors import DataError, PassingError, RunError, SettingError
 from seq2see.evaluation import validation
 from seq2see.lens import history
 from seq2see.machine import ALONE, Stop
+from seq2see.model.interface import Seq2Seq
 from seq2see.session import finish, resume, suggest
 from seq2see.session import prepare as preparation
 from seq2see.session.request import Interrupted, Prepared, Said, Watch
@@ -47,24 +46,12 @@ set the minutes for trials, the second otherwise.
 """
 MOST_CHALLENGERS = 3
 MOST_AT_ONCE = 5
-"""Maximum number of candidates that are trained at the same time on a GPU, each in a process with its own GPU memory;
-on a CPU it is one.
-"""
-FEWEST_TO_COMPARE = 50
-"""Minimum number of validation pairs for trials; with fewer there are none, because no difference would be
-significant.
-"""
-STANDARD_ERRORS = 2.0
-"""Number of standard errors by which the mean losses per sentence of two candidates must differ for one to be
-better.
-"""
+"""Maximum number of candidates that are trained at the same time on a GPU, each in a process; on a CPU it is one."""
 UNRELATED = {
     *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
     *("validate_every", "patience", "metric"),
 }
-"""Training settings that the user may set without disabling the trials. A time limit is not one of them: with it,
-every candidate would train for that long.
-"""
+"""Training settings that the user may set without disabling the trials; not a time limit, which each would exhaust."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +67,7 @@ def challengers(
 ) -> list[Challenger]:
     """Return the settings to try: other tokenizers and, if the user allows time, other sizes and regularisation.
 
-    Settings of the user are never changed: users who set data, model or training get no trials unless they ask for
-    them, and then no trial changes what they have set.
+    Users who set data, model or training get no trials unless they ask for them; no trial changes what they have set.
     """
     own = {key for key in yours if key.split(".")[0] != "decoding" and key.split(".")[1] not in UNRELATED}
     if minutes == 0 or (own and minutes is None) or settings.model.architecture != "transformer":
@@ -132,19 +118,20 @@ def prepare(
 ) -> None:
     """Make a run folder for each challenger, and write the plan of the trials, inside a run folder that is being made.
 
-    Nothing is done if there is no challenger, if there are too few validation pairs (`FEWEST_TO_COMPARE`), or if these
-    are also trained on. A challenger is left out, with a message, if its settings contradict each other, or if many
-    pairs that the suggested settings keep are too long for its tokenizers.
+    Nothing is done if there is no challenger, if there are too few validation pairs (`validation.FEWEST_TO_COMPARE`),
+    or if these are also trained on. A challenger is left out, with a message, if its settings contradict each other, or
+    if many pairs that the suggested settings keep are too long for its tokenizers.
 
     Args:
         tokenizers: Tokenizer settings that suit the corpus, as overlays for `data`; the first is the chosen one.
         write_corpus: Function that writes a run folder with other tokenizers.
     """
     tried = challengers(tokenizers, prepared.settings, prepared.yours, minutes)
-    if not tried or len(prepared.valid) < FEWEST_TO_COMPARE or "validated_on_training_pairs" in prepared.facts:
+    if not tried or len(prepared.valid) < validation.FEWEST_TO_COMPARE:
         return
-    settings, steps = prepared.settings, prepared.settings.training.max_steps
-    made = {}
+    if "validated_on_training_pairs" in prepared.facts:
+        return
+    settings, steps, made = prepared.settings, prepared.settings.training.max_steps, {}
     for each in tried:
         try:
             _make_folder(folder, folder / FOLDER / each.name, prepared, each.overlay, write_corpus)
@@ -198,18 +185,14 @@ class Standing:
     name: str
     step: int
     losses: dict[str, float]
-    """Loss of each validation pair in nats, summed over its target tokens, by a hash of the pair; empty if the training
-    failed, because its loss or gradient was not finite.
-    """
+    """Loss of each validation pair in nats, summed over its tokens (`validation.by_pair`); empty if training failed."""
     score: float | None
-    """Best value of `training.metric` so far; None if the metric is the loss, since the loss per token depends on the
-    tokenizer.
-    """
+    """Best value of `training.metric` so far; None if that is the loss, which depends on the tokenizer."""
     cost: float
     """Number of tokens trained on (counted twice with R-Drop) times number of parameters."""
     seconds: float
     warning: str | None = None
-    """What could not be recorded during the training, for the user; None if nothing failed."""
+    """What failed, for the user; None if nothing did."""
 
     @property
     def loss(self) -> float:
@@ -218,12 +201,7 @@ class Standing:
 
 def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
     """Return whether a candidate is significantly better than another by the loss, and not worse by the metric."""
-    both = one.losses.keys() & other.losses.keys()
-    differences = [other.losses[key] - one.losses[key] for key in sorted(both)]
-    if len(differences) < FEWEST_TO_COMPARE:
-        return False
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
-    if statistics.fmean(differences) <= STANDARD_ERRORS * error:
+    if not validation.are_lower(one.losses, other.losses):
         return False
     if one.score is None or other.score is None:
         return True
@@ -243,12 +221,12 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
     home = folder / FOLDER
     if not (home / PLAN).is_file():
         return prepared
+    plan = read_plan(home / PLAN)
+    prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
     if not alone:
         watch(Said("no trials of other settings: several processes train one model"))
         storage.remove(home)
         return prepared
-    plan = read_plan(home / PLAN)
-    prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
     if "winner" not in plan:
         plan |= _compare(folder, prepared, plan, watch)
         if plan["winner"] != DEFAULT:  # the winner brings its own, unless all of its pairs are too long
@@ -299,9 +277,8 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
     """
     settings, names = prepared.settings, [DEFAULT, *plan["challengers"]]
     places = {name: folder if name == DEFAULT else folder / FOLDER / name for name in names}
-    early, steps = plan["compare_after"], settings.training.max_steps
+    early, steps, began = plan["compare_after"], settings.training.max_steps, time.monotonic()
     watch(Said(f"trials: {len(names)} settings, {early:,} of {steps:,} steps each: {', '.join(names)}"))
-    began = time.monotonic()
     most = len(names) * early + (2 if plan["to_the_end"] else 1) * (steps - early)
 
     def forecast(seconds: float) -> None:
@@ -341,7 +318,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
     why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
-    losses = ", ".join(f"{name} {each.loss:.3f} (step {each.step:,})" for name, each in latest.items() if each.losses)
+    losses = ", ".join(f"{each.name} {each.loss:.3f} (step {each.step:,})" for each in latest.values() if each.losses)
     watch(Said(f"trials: {winner} won ({why}); mean validation loss per sentence: {losses}"))
     return {"winner": winner, "result": result}
 
@@ -356,9 +333,8 @@ def _train_all(
 ) -> dict[str, Standing]:
     """Train each candidate up to step `until`: one after another on a CPU, several at a time on a GPU.
 
-    Args:
-        minutes: Start no further challenger when this many minutes have passed since `began`; 0 for no limit.
-        forecast: Called on a CPU with the mean duration of the first steps.
+    When `minutes` have passed since `began`, no further challenger is started; 0 for no limit. On a CPU, `forecast` is
+    called with the mean duration of the first steps.
     """
     at_once = 1 if machine.pick_device().type == "cpu" else MOST_AT_ONCE
     waiting, found = list(places.items()), dict[str, Standing]()
@@ -421,16 +397,16 @@ def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]
     finally:
         for worker in crew.values():
             worker.end()
-    for answer in answers.values():
-        if isinstance(answer, Exception):
-            raise answer
+    for name, answer in answers.items():
+        if isinstance(answer, Exception):  # of the suggested settings, or its process was killed
+            answers[name] = Standing(name, 0, {}, None, 0.0, 0.0, f"trials: {name} failed: {_failure(name, answer)}")
     if stop.asked() or any(isinstance(answer, int) for answer in answers.values()):
         raise Interrupted(stop.signal or max(answer for answer in answers.values() if isinstance(answer, int)))
     return answers
 
 
 class _Pause(Stop):
-    """A stop request by a signal, or by `advance`, which sets `reached` at the step where it pauses the training."""
+    """A stop request by a signal, or by `_train`, which sets `reached` at the step where it pauses the training."""
 
     reached = False
 
@@ -444,54 +420,80 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
     Args:
         forecast: Called on a CPU with the mean duration of the first steps.
     """
-    device = machine.pick_device()
-    prepared = resume.reopen(folder, [])
-    settings = prepared.settings
-    model = preparation.new_model(folder, prepared, device)
-    newest = checkpoint.go_on_from(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
+    prepared, weights = resume.reopen(folder, []), 0
+    training, latest, losses, warning, failed = prepared.settings.training, list[Stepped](), list[float](), None, None
+    try:
+        model = preparation.new_model(folder, prepared, machine.pick_device())
+        weights = sum(weight.numel() for weight in model.parameters())
+        warning = _train(folder, prepared, model, until, latest, forecast)
+        losses = validation.losses(model.eval(), prepared.valid)
+        if not all(map(math.isfinite, losses)):
+            failed, losses = "its validation loss is not finite", []
+    except (NotFinite, RunError, MemoryError, RuntimeError) as problem:
+        failed = _failure(name, problem)
+    newest = checkpoint.newest(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
+    progress = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
+    if failed:
+        if latest:  # steps after the newest checkpoint count, too
+            progress = replace(progress, step=latest[-1].step, seconds=latest[-1].seconds)
+        warning = f"trials: {name} failed before step {progress.step + 1:,}: {failed}"
+    by_pair = validation.by_pair(prepared.valid_pairs, losses)
+    cost = progress.step * training.batch_tokens * loop.times(training) * weights
+    score = None if training.metric == "loss" else progress.best
+    return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1), warning)
+
+
+def _failure(name: str, problem: Exception) -> str:
+    """Return why a challenger cannot win; raise an error that concerns the suggested settings or the machine."""
+    ours = isinstance(problem, NotFinite | RunError) or machine.is_out_of_memory(problem)
+    if name == DEFAULT or isinstance(problem, PassingError) or not ours:
+        raise problem
+    if isinstance(problem, NotFinite):
+        return "its loss was not finite"
+    return str(problem) if isinstance(problem, RunError) else "out of memory"
+
+
+def _train(
+    folder: Path,
+    prepared: Prepared,
+    model: Seq2Seq,
+    until: int,
+    latest: list[Stepped],
+    forecast: Callable[[float], None] | None,
+) -> str | None:
+    """Train up to step `until`, or to an earlier limit, and load the weights to be compared; return a warning, if any.
+
+    Args:
+        latest: The event of the latest step is put here, for the case that training fails.
+    """
+    training, checkpoints, device = prepared.settings.training, folder / "checkpoints", machine.pick_device()
+    newest = checkpoint.go_on_from(checkpoints) if checkpoints.is_dir() else None
     before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
-    ended = loop.limit_reached(before, settings.training) is not None and (folder / "model.safetensors").exists()
-    failed = warning = end = None
-    if before.step < until and not ended:
+    warning = end = None
+    # At a limit, the loop repeats the average of the last checkpoints, which an interruption may have prevented.
+    if before.step < until or loop.limit_reached(before, training) is not None:
         stop = _Pause()
-        micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
+        micro_tokens = training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
         journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
-        used = bundle.Bundle(settings, prepared.tokenizers, model)
+        used = bundle.Bundle(prepared.settings, prepared.tokenizers, model)
         recorder = history.Recorder(folder, used, prepared.valid, before.step)
         try:
             for event in preparation.run_loop(folder, prepared, model, micro_tokens, stop, ALONE):
                 journal.write(event)
                 warning = recorder.after(event) or warning
-                if isinstance(event, Stepped) and event.step >= until < settings.training.max_steps:
-                    stop.reached = True
+                if isinstance(event, Stepped):
+                    latest[:] = [event]
+                    stop.reached = event.step >= until < training.max_steps
                 if forecast and (seconds := finish.seconds_a_step(event, before, device)) is not None:
                     forecast(seconds)
                 end = event
-        except (NotFinite, RunError) as problem:  # the second, for example, if memory does not suffice
-            if name == DEFAULT:
-                raise
-            failed = "its loss was not finite" if isinstance(problem, NotFinite) else str(problem)
         finally:
             journal.close()
         if stop.signal:
             raise Interrupted(stop.signal)
-        ended = isinstance(end, Finished) and end.reason != INTERRUPTED
-        newest = checkpoint.newest(folder / "checkpoints")
     elif newest is not None:
         bundle.read_weights(model, newest / "weights.safetensors")
+    ended = isinstance(end, Finished) and end.reason != INTERRUPTED
     if ended and (folder / "model.safetensors").exists():  # there is none if no score was ever finite
         bundle.read_weights(model, folder / "model.safetensors")
-    progress = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
-    if isinstance(end, Stepped):  # the last event before a failure
-        progress = replace(progress, step=end.step, seconds=end.seconds)
-    losses = [] if failed else validation.losses(model.eval(), prepared.valid)
-    if not all(map(math.isfinite, losses)):
-        failed, losses = "its validation loss is not finite", []
-    if failed:
-        warning = f"trials: {name} failed before step {progress.step + 1:,}: {failed}"
-    pairs = (f"{pair.source}\t{pair.target}".encode() for pair in prepared.valid_pairs)
-    by_pair = {blake2b(pair, digest_size=8).hexdigest(): loss for pair, loss in zip(pairs, losses, strict=False)}
-    tokens = progress.step * settings.training.batch_tokens * loop.times(settings.training)
-    cost = tokens * sum(weight.numel() for weight in model.parameters())
-    score = None if settings.training.metric == "loss" else progress.best
-    return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1), warning)
+    return warning

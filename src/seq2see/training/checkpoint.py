@@ -29,6 +29,10 @@ MOST = 2**40
 negative or not below it counts as damaged.
 """
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
+SOLVED = 300
+"""Number of validation pairs, all of them right, from which a task counts as solved: with a confidence of 95 %, at most
+1 % of other pairs are then wrong (rule of three).
+"""
 
 
 @dataclass(frozen=True)
@@ -99,18 +103,23 @@ class Progress:
             return False
         return exact >= self.best - math.sqrt(self.best * (100 - self.best) / pairs)
 
-    def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> "Progress":
+    def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool, translated: int = 0) -> "Progress":
         """Return the progress after a validation: with the new best score if it is better, else with `stale` + 1.
 
-        A perfect score that is repeated with a lower loss is the new best one, but counts as stale: otherwise a task
-        that is solved early would be trained to the last step, because its loss falls until then.
+        A perfect score of `SOLVED` pairs or more that is repeated with a lower loss is the new best one, but counts as
+        stale: otherwise a task that is solved early would be trained to the last step, because its loss falls until
+        then. With fewer pairs, a perfect score may be luck.
+
+        Args:
+            translated: Number of pairs that were translated for the metric.
         """
         if not self.is_beaten_by(scores, metric, lower_is_better):
             return replace(self, stale=self.stale + 1)
         loss = scores.get("loss", math.nan)
         found = None if math.isnan(loss) else loss
-        is_perfect_again = scores[metric] == self.best == (0.0 if lower_is_better else 100.0)
-        stale = self.stale + 1 if is_perfect_again else 0
+        score = scores[metric]
+        is_perfect = score <= 0 if lower_is_better else score >= 100  # sacreBLEU's best is slightly more than 100
+        stale = self.stale + 1 if is_perfect and score == self.best and translated >= SOLVED else 0
         return replace(self, best=scores[metric], best_loss=found, best_step=self.step, stale=stale)
 
 

@@ -67,7 +67,7 @@ def train(
     loop.begin(micro_tokens)
     while loop.reason is None or loop.validation_is_due:
         if loop.validation_is_due:
-            yield from loop.validated(validate, lower_is_better)
+            yield from loop.validated(validate, lower_is_better, translated)
         else:
             yield from loop.updated(d_model)
     if loop.reason != INTERRUPTED:
@@ -129,7 +129,7 @@ class _Loop:
         self.batches = iter(self.plan(progress.position))
         self.meter = _Meter(progress, self.device)
 
-    def validated(self, validate: Validate, lower_is_better: bool) -> Iterator[Event]:
+    def validated(self, validate: Validate, lower_is_better: bool, translated: Callable[[], int]) -> Iterator[Event]:
         """Validate and yield the scores; save a checkpoint, and the model if it is best, but not while updates fail."""
         self.validation_is_due = False
         began = time.perf_counter()
@@ -143,7 +143,7 @@ class _Loop:
         # either, because nothing would remember it after a resume.
         counts = not self.progress.skipped or self.reason is not None
         if counts:
-            self.progress = self.progress.judged(scores, self.settings.metric, lower_is_better)
+            self.progress = self.progress.judged(scores, self.settings.metric, lower_is_better, translated())
         best = counts and self.progress.best_step == self.progress.step
         if best:
             self.group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))

@@ -219,7 +219,8 @@ def test_one_thread_for_one_operation(is_bundled: bool, tmp_path: Path, monkeypa
                 assert torch.get_num_threads() == 1
                 raise ZeroDivisionError
             assert torch.get_num_threads() == 3
-            assert threads._openmp() is torch.set_num_threads or is_bundled
+            is_here = any(Path(torch.__file__).parent.glob("lib/libgomp*"))
+            assert (threads._openmp() is not torch.set_num_threads) == is_here
         assert torch.get_num_threads() == before
     finally:
         threads._openmp.cache_clear()

@@ -14,11 +14,12 @@ import torch
 
 import seq2see
 from seq2see import config, storage
-from seq2see.errors import RunError, SettingError
+from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.lens import history
 from seq2see.session import finish, trials
 from seq2see.session.request import Began, Interrupted, Said
 from seq2see.session.trials import DEFAULT, Standing
+from seq2see.training import checkpoint
 
 TINY = {
     "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.1},
@@ -146,15 +147,91 @@ def test_a_challenger_that_fails_does_not_win_and_ends_nothing(
 ) -> None:
     lines: list[str] = []
     monkeypatch.setattr(trials, "_more", lambda settings: [WILD])
-    training = {"max_steps": steps, "validate_every": steps // 4, "batch_tokens": 300, "clip_norm": 0.0}
+    training = {"max_steps": steps, "validate_every": steps // 4, "batch_tokens": 300, "clip_norm": 0.0, "log_every": 5}
     settings = {"model": TINY["model"], "training": training}
     plain = train(files, tmp_path / "plain", settings=settings)
     watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
     tried = train(files, tmp_path / "tried", settings=settings, tune=60, watch=watch)
-    assert any(line.startswith("trials: wild failed before step ") for line in lines)
+    failed_at = 3 if steps == 8 else 11  # after a quarter of the steps; where the log first counts five failed updates
+    assert any(line.startswith(f"trials: wild failed before step {failed_at}: ") for line in lines)
     assert tried.manifest["trials"]["winner"] == DEFAULT
     assert tried.manifest["trials"]["candidates"].keys() == {DEFAULT}
     assert weights(tried) == weights(plain)
+
+
+def test_a_challenger_for_which_memory_does_not_suffice_loses(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it runs out: here when the model is made, or when its losses are computed."""
+    new_model, losses, lines = trials.preparation.new_model, trials.validation.losses, list[str]()
+
+    def no_model(folder: Path, *given: Any) -> Any:
+        if folder.name == "more-agreement":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        return new_model(folder, *given)
+
+    def no_losses(model: Any, store: Any) -> list[float]:
+        if "more-decay" in str(store.folder):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return losses(model, store)
+
+    monkeypatch.setattr(trials.preparation, "new_model", no_model)
+    monkeypatch.setattr(trials.validation, "losses", no_losses)
+    watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
+    run = train(files, tmp_path / "run", tune=60, watch=watch)
+    assert "trials: more-agreement failed before step 1: out of memory" in lines
+    assert "trials: more-decay failed before step 3: out of memory" in lines
+    assert not {"more-agreement", "more-decay"} & run.manifest["trials"]["candidates"].keys()
+
+
+def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the suggested settings ends the training, and so does a full disk, after which --resume tries again."""
+    answers: dict[str, Any] = {}
+
+    class Worker:
+        def __init__(self, *given: object) -> None:
+            pass
+
+        def send(self, task: tuple[str, Path, int]) -> None:
+            self.name = task[0]
+
+        def receive(self) -> Any:
+            if isinstance(answers[self.name], Exception):
+                raise answers[self.name]
+            return answers[self.name]
+
+        def end(self) -> None:
+            pass
+
+    monkeypatch.setattr(trials.machine, "WorkerProcess", Worker)
+    places = {DEFAULT: Path("run"), "other": Path("run/trials/other")}
+    answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": RunError("a worker process ended (signal 9).")}
+    found = trials._side_by_side(places, 10)
+    assert found["other"].losses == {}
+    assert found["other"].warning == "trials: other failed: a worker process ended (signal 9)."
+    for name, problem in ((DEFAULT, RunError("killed")), ("other", PassingError("the disk is full"))):
+        answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": standing("other", [1.0])} | {name: problem}
+        with pytest.raises(RunError, match=str(problem)):
+            trials._side_by_side(places, 10)
+
+
+def test_a_full_disk_is_no_failure_of_a_challenger(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = checkpoint.save
+
+    def full(folder: Path, *given: Any, **options: Any) -> None:
+        if "trials" in str(folder):
+            raise PassingError("the disk is full")
+        save(folder, *given, **options)
+
+    whole = train(files, tmp_path / "whole", tune=60)
+    monkeypatch.setattr(checkpoint, "save", full)
+    with pytest.raises(PassingError):
+        train(files, tmp_path / "run", tune=60)
+    monkeypatch.undo()
+    run = train(files, tmp_path / "run", tune=60, resume=True)
+    assert run.manifest["trials"] | {"seconds": 0} == whole.manifest["trials"] | {"seconds": 0}
 
 
 def test_suggested_settings_that_fail_in_trials_are_reported_as_without_trials(
@@ -249,6 +326,28 @@ def test_a_second_comparison_does_not_repeat_the_first(
     assert weights(run) == weights(whole)
 
 
+def test_the_average_of_a_finalist_is_made_up_for_after_an_interruption(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its best checkpoint would be compared, which is another model."""
+    monkeypatch.setattr(checkpoint.Progress, "with_average", lambda progress, *given: progress)
+    whole, average, calls = train(files, tmp_path / "whole", tune=60), checkpoint.average, list[object]()
+
+    def interrupted(paths: Any) -> Any:
+        calls.append(paths)
+        if len(calls) == 2:  # that of the second finalist
+            raise KeyboardInterrupt
+        return average(paths)
+
+    monkeypatch.setattr(checkpoint, "average", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(files, tmp_path / "run", tune=60)
+    monkeypatch.setattr(checkpoint, "average", average)
+    run = train(files, tmp_path / "run", tune=60, resume=True)
+    assert run.manifest["trials"] | {"seconds": 0} == whole.manifest["trials"] | {"seconds": 0}
+    assert weights(run) == weights(whole)
+
+
 def test_trials_end_if_settings_are_changed_while_they_run(files: dict[str, str], tmp_path: Path) -> None:
     """The candidates would be compared after different numbers of steps, for example."""
     lines: list[str] = []
@@ -260,13 +359,20 @@ def test_trials_end_if_settings_are_changed_while_they_run(files: dict[str, str]
 
     with pytest.raises(KeyboardInterrupt):
         train(files, tmp_path / "run", tune=60, watch=interrupt)
-    shutil.copytree(tmp_path / "run", tmp_path / "changed")
+    for name in ("changed", "untuned"):
+        shutil.copytree(tmp_path / "run", tmp_path / name)
     longer = {"model": TINY["model"], "training": {**TINY["training"], "max_steps": 12}}
     watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
     changed = train(files, tmp_path / "changed", tune=60, resume=True, settings=longer, watch=watch)
     assert "no further trials: settings that candidates have in common were changed" in lines
     assert changed.manifest["steps"] == 12
     assert "trials" not in changed.manifest
+    rows = {row["name"]: row for row in changed.manifest["choices"]}
+    assert rows["target"]["why"]
+    assert "model.d_model" in rows["model"]["yours"]
+    untuned = train(files, tmp_path / "untuned", tune=0, resume=True, watch=watch)
+    assert "no further trials: --tune 0" in lines
+    assert "trials" not in untuned.manifest
     harmless = {"model": TINY["model"], "training": {**TINY["training"], "log_every": 3}}
     assert weights(train(files, tmp_path / "run", tune=60, resume=True, settings=harmless)) == weights(whole)
 
