@@ -193,8 +193,8 @@ class Run:
             to: the target language, one of `tags`.
             glossary: terms whose translations are enforced; a line without terms is translated as without a glossary.
         """
-        if isinstance(lines, str):
-            raise TypeError("translate expects a list of lines, not one text: put it in [ ]")
+        if isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
+            raise TypeError("translate expects a list of lines of type str, not one text: put it in [ ]")
         given, lines = lines, self.tagged(lines, to)
         engine = engine or self.engine()
         if self._is_recorded() and self._is_unseen(engine):

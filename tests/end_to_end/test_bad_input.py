@@ -388,6 +388,7 @@ def test_a_last_line_without_an_end_and_windows_line_ends(cli, run: Path) -> Non
     assert cli("translate", run, stdin=b"ab\r\nh").out == "AB\nH\n"
     assert cli("translate", run, stdin=b"").out == ""
     assert cli("translate", run, stdin=b"\n").out == "\n"
+    assert cli("translate", run, stdin="\ufeffab\nh\n".encode()).out == "AB\nH\n"  # with a byte order mark
 
 
 def test_a_target_with_line_separators_still_takes_one_line(cli) -> None:

@@ -4,6 +4,7 @@ import atexit
 import importlib
 import keyword
 import os
+import re
 import signal
 import sys
 import traceback
@@ -241,7 +242,7 @@ def _one_line(problem: Exception) -> str | None:
         hint = f" See: {context.command_path} --help" if context else ""
         if context and type(problem).__name__ == "MissingParameter":  # whose message may name the wrong parameter
             hint = f" {' '.join(context.get_usage().split())}"
-        said = problem.format_message()  # type: ignore[attr-defined]
+        said = re.sub("^Missing argument '.*'", "Missing argument", problem.format_message())  # type: ignore[attr-defined]
         return f"{wording.translated(said)}{wording.translated(hint)}"
     if isinstance(problem, ModuleNotFoundError) and (package := (problem.name or "").partition(".")[0]) in NOT_SLIM:
         return f"{_verb()} needs {NOT_SLIM[package]}: {INSTALL_ALL}"

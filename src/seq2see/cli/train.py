@@ -168,7 +168,9 @@ def say_how_to_resume(
         return
     again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
     program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
-    if is_saved and display.step:
+    if not (folder / "checkpoints").is_dir():
+        display.say("interrupted before the first checkpoint; the prepared corpus is saved. To train with it:")
+    elif is_saved and display.step:
         display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
     else:
         display.say("interrupted; everything up to the last checkpoint is saved. Resume with:")

@@ -1,6 +1,8 @@
 """`seq2see translate`: translate standard input line by line, or as one document."""
 
+import codecs
 import json
+import re
 import select
 import sys
 from collections import Counter
@@ -92,6 +94,7 @@ def translate(
         searching = chosen if group.alone else Shared(chosen, group)
         first, used = 1, Counter[str]()
         blocks = _blocks(AT_ONCE * group.world)
+        empty, unknown = _unlearned(run.tokenizers.source.spellings())
         while block := group.first_does(lambda: next(blocks, None)):
             prefixes = None if prefix is None else [prefix] * len(block)
             results = run.search(block, beam, n_best, prefixes, searching, to, terms)
@@ -105,7 +108,7 @@ def translate(
                         _print_json(line, result, links, run.manifest.get("confidence"))
                     else:
                         _print(number, result, links, n_best)
-                    _warn(number, result, run.settings.decoding.max_source)
+                    _warn(number, result, run.settings.decoding.max_source, empty, unknown)
                     used.update(term.how for each in result.translations[:1] for term in each.terms)
                 sys.stdout.flush()
             first += len(block)
@@ -209,11 +212,22 @@ def _print_json(line: str, result: "Result", aligned: "list[Alignment]", kept: A
     write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
 
 
-def _warn(number: int, result: "Result", limit: int) -> None:
+def _unlearned(spellings: list[str]) -> tuple[set[int], set[int]]:
+    """Return the ids of tokens that stand for blanks only, and of those that stand for characters without a token:
+    the unknown token, and single bytes, of which subwords make such characters.
+    """
+    empty = {number for number, token in enumerate(spellings) if not token.strip("▁ ")}
+    unknown = {number for number, token in enumerate(spellings) if re.fullmatch("<0x[0-9A-F]{2}>", token)}
+    return empty - {special.UNKNOWN}, unknown | {special.UNKNOWN}
+
+
+def _warn(number: int, result: "Result", limit: int, empty: set[int], unknown: set[int]) -> None:
+    """Print what the user should know about the translation of a line; `_unlearned` returns `empty` and `unknown`."""
     for term in result.translations[0].terms if result.translations else ():
         if term.how == "missing":
             echo(f"line {number}: no translation with the term '{term.text}' as '{term.form}' was found", err=True)
-    if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
+    tokens = {*result.source[:-1]} - empty
+    if tokens and tokens <= unknown:
         echo(f"line {number}: all of its tokens are unknown to the model, so the translation is a guess", err=True)
     if result.cut:
         echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
@@ -266,6 +280,8 @@ def read_lines() -> Iterator[str]:
 
 
 def _decoded(line: bytes, number: int) -> str:
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)  # as in files of pairs
     try:
         return line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError:

@@ -106,16 +106,19 @@ class Calibration:
 def fit(
     measures: Measure, logs: Sequence[float], lengths: Sequence[int], qualities: Sequence[float]
 ) -> Calibration | None:
-    """Fit confidence as a function of probability and length; return None for fewer than `FEWEST` translations.
+    """Fit confidence as a function of probability and length.
+
+    Return None for fewer than `FEWEST` translations, or if all are equally good, for example right: they then do not
+    show how the quality falls with the probability, and every other translation would get the same confidence.
 
     Args:
         logs: The log-probability of each translation.
         lengths: The number of its tokens, including the end token.
         qualities: 0 to 1, as `measures` says: right or not, or chrF / 100.
     """
-    if len(logs) < FEWEST:
-        return None
     quality_N = np.clip(np.array(qualities, np.float64), 0, 1)
+    if len(logs) < FEWEST or np.ptp(quality_N) == 0:
+        return None
     log_N, length_N = np.maximum(np.array(logs, np.float64), math.log(LEAST)), np.array(lengths, np.float64)
     features_NF = _features(measures, log_N, length_N)
     held_out_N = np.empty(len(quality_N))

@@ -200,8 +200,11 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
 def reasons(base: Base, pairs: int) -> dict[str, str]:
     """Return the reasons for the settings of a fine-tuning on `pairs` pairs, keyed by the rows of `suggest.ROWS`."""
     kept = dict.fromkeys(("source", "target", "model", "dropout"), f"as in {base.name}")
+    most = int(base.original["batch_tokens"])
     return kept | {
-        "batch": f"{STEPS_AN_EPOCH} steps per epoch, of {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,} tokens",
+        "batch": f"for {STEPS_AN_EPOCH} steps per epoch; {FEWEST_TOKENS:,} to {most:,} tokens"
+        if most > FEWEST_TOKENS
+        else f"as in {base.name}",
         "stopping": "validated ten times during the training",
         "learning rate": f"1/{SLOWER} of that of the original training, to forget less",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",

@@ -52,14 +52,23 @@ def seconds_a_step(event: events.Event, before: Progress, device: torch.device) 
     return (event.seconds - before.seconds) / FORECAST_AFTER
 
 
-def forecast(training: Training, seconds: float) -> str:
-    """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day.
+def forecast(training: Training, seconds: float, tokens: int) -> str:
+    """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day, or if
+    `training.max_minutes` ends it before the learning rate is 0.
 
     Args:
         seconds: The mean duration of an update.
+        tokens: Number of tokens of the training pairs, which is the size of a batch if that is larger.
     """
-    whole = seconds * training.max_steps
-    speed = f"{training.batch_tokens / seconds:,.0f} tokens/s"
+    whole, limit = seconds * training.max_steps, 60 * training.max_minutes
+    speed = f"{min(training.batch_tokens, tokens) / seconds:,.0f} tokens/s"
+    if limit and limit < whole:
+        steps = max(1, int(limit / seconds))
+        return (
+            f"about {steps:,} of {training.max_steps:,} steps in {training.max_minutes:g} min on this CPU, at {speed}. "
+            "The learning rate is then still high. A better model in that time: train anew with --force --set "
+            f"training.max_steps={int(float(f'{steps:.2g}'))}"
+        )
     line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
     if whole <= DAY:
         return line

@@ -454,9 +454,9 @@ def choices(
     """
     data, model, training = settings.data, settings.model, settings.training
     tokens = facts.get("stored_tokens", facts["source_tokens"] + facts["target_tokens"])
-    tokens_a_pair = tokens / facts.get("stored_pairs", facts["pairs"])
-    pairs_a_step = max(1, round(training.batch_tokens / tokens_a_pair))
-    epochs = round(training.max_steps * training.batch_tokens / tokens)
+    batch = min(training.batch_tokens, tokens)
+    pairs_a_step = max(1, round(batch * facts.get("stored_pairs", facts["pairs"]) / tokens))
+    epochs = round(training.max_steps * batch / tokens)
     length = f"about {counted(epochs, 'epoch')}" if epochs else "less than an epoch"
     rate = training.peak_rate(model.d_model)
     stale = training.patience * training.validate_every

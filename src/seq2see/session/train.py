@@ -129,6 +129,13 @@ def resume_run(request: Request, group: Group) -> Run:
     """Continue training from the newest checkpoint; if the run is finished, only write what is missing at its end."""
     device, folder = machine.pick_device(), request.folder
     prepared = resume.reopened(request)
+    size, before = _bytes_of(request.pairs), prepared.facts.get("corpus_bytes")
+    if size is not None and before not in (None, size):
+        line = (
+            f"warning: the pairs on disk have changed ({before:,} bytes when the run started, {size:,} now); training "
+            f"uses those of {folder}. To train on the new ones: --force"
+        )
+        request.watch(Said(line))
     if resume.is_finished(folder, prepared):
         run = finish.complete(folder, prepared, device, request.watch)
         group.first_does(lambda: [str(folder.absolute()), 0])
@@ -143,6 +150,15 @@ def resume_run(request: Request, group: Group) -> Run:
                 request.watch(Said(f"no further trials: {why}"))
         resume.begin_again(folder, prepared)
         return learn(request, prepared, device, group)
+
+
+def _bytes_of(pairs: str | Path | Sequence[str | Path]) -> int | None:
+    """Return the size of all files of a corpus; None if one is missing, or if it is a corpus by name."""
+    words = [pairs] if isinstance(pairs, str | Path) else pairs
+    try:
+        return sum(Path(name).stat().st_size for word in words for name in str(word).split(","))
+    except OSError:
+        return None
 
 
 def _undecided_trials(folder: Path) -> dict[str, Any] | None:
@@ -210,6 +226,8 @@ def make_folder(
         elif not corpus.settings and (len(chosen.candidates) > 1 or request.tune):
             write = partial(prepare.write_otherwise, corpus, chosen, valid_pairs, request)
             trials.prepare(folder, prepared, chosen.candidates, request.tune, write, request.watch)
+        if (size := _bytes_of(request.pairs)) is not None:
+            prepared = replace(prepared, facts=prepared.facts | {"corpus_bytes": size})
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))
@@ -262,7 +280,9 @@ def learn(
                 if problem := recorder.after(event):
                     watch(Said(problem))
                 if (seconds := finish.seconds_a_step(event, before, device)) is not None:
-                    watch(Said(finish.forecast(prepared.settings.training, seconds)))
+                    facts = prepared.facts
+                    tokens = facts.get("stored_tokens", facts["source_tokens"] + facts["target_tokens"])
+                    watch(Said(finish.forecast(prepared.settings.training, seconds, tokens)))
                 end = event
         except NotFinite as found:
             raise finish.not_finite(folder, prepared, found, partial(prepare.open_corpus, request)) from None

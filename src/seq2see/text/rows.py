@@ -318,7 +318,8 @@ def _guess_format(path: Path) -> str:
     suffix = without_gz(path).suffix
     shown = f"the suffix '{suffix}'" if suffix else "a name without a suffix"
     raise DataError(
-        f"{path}: {shown} does not determine the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
+        f"{path}: {shown} does not determine the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}; "
+        "two parallel files are joined by a comma: SOURCES,TARGETS"
     )
 
 

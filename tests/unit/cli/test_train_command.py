@@ -24,7 +24,7 @@ def test_the_command_that_resumes_is_shown_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "manifest.json").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["seq2see", "train", "my pairs.tsv", "--force", "--out", "run"])
@@ -41,6 +41,7 @@ def test_a_second_signal_saves_nothing_more(
     is_saved: bool, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "manifest.json").touch()
+    (tmp_path / "checkpoints").mkdir()
     with Display() as display:
         display.step = 7
         train.say_how_to_resume(display, tmp_path, is_saved)
@@ -60,7 +61,8 @@ def test_an_earlier_run_that_was_not_replaced_yet_is_unchanged(
         (tmp_path / "new").touch()
         (tmp_path / "new").rename(manifest)
         train.say_how_to_resume(display, tmp_path, is_saved=False, replaced=before)
-    assert "Resume with:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("interrupted before the first checkpoint; the prepared corpus is saved. To train with it:")
 
 
 def test_without_a_run_folder_nothing_is_saved(

@@ -2,6 +2,8 @@
 
 import json
 
+from seq2see.cli import translate
+
 
 def test_markup_and_blanks_are_kept(cli, trained):
     ended = cli("translate", trained, "--text", "--engine", "torch", stdin=b"<p>abc <b>fed</b></p>\n\n<hr>  ")
@@ -43,3 +45,8 @@ def test_a_cache_spares_the_search_and_changes_nothing(cli, trained, monkeypatch
     assert cli(*words, stdin=b"bad\ncab\n").out.splitlines()[0].endswith(first.out.splitlines()[2].partition("\t")[2])
     assert asked == [0]
     assert cli("translate", trained, "--cache", "--sample", stdin=b"x").code == 2
+
+
+def test_bytes_and_the_unknown_token_are_not_learned():
+    spellings = ["<pad>", "<unk>", "<s>", "</s>", "<0x00>", "<0xFF>", "▁", "▁a", "0x00", " "]
+    assert translate._unlearned(spellings) == ({6, 9}, {1, 4, 5})

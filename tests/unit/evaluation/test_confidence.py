@@ -52,12 +52,19 @@ def test_expected_chrf_and_the_weakest_tenth():
 
 def test_a_higher_probability_never_lowers_the_confidence():
     logs, lengths, qualities = sample(200)
-    for qualities_like in (qualities, [1 - each for each in qualities], [1.0] * 200, [0.0] * 200):
+    for qualities_like in (qualities, [1 - each for each in qualities], [0.0] + [1.0] * 199, [1.0] + [0.0] * 199):
         found = confidence.fit("exact", logs, lengths, qualities_like)
         values = [found.of(said(log)).value for log in (-800.0, -30.0, -3.0, -0.1, -1e-9, 0.0)]
         assert values == sorted(values)
         assert 0 <= values[0] <= values[-1] <= 1
-    assert confidence.fit("exact", logs, lengths, [1.0] * 200).of(said(-0.1)).value > 0.95
+    assert confidence.fit("exact", logs, lengths, [0.0] + [1.0] * 199).of(said(-0.1)).value > 0.95
+
+
+@pytest.mark.parametrize("quality", [0.0, 1.0])
+def test_outputs_that_are_all_right_show_nothing_about_others(quality: float):
+    """A fit would be constant, and give nonsense the confidence of a right output."""
+    logs, lengths, _ = sample(200)
+    assert confidence.fit("exact", logs, lengths, [quality] * 200) is None
 
 
 def test_few_pairs_empty_lines_and_unknown_probabilities_have_no_confidence():

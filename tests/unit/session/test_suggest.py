@@ -436,6 +436,15 @@ def test_every_row_has_a_reason_and_all_fits_in_116_columns(name: str) -> None:
     assert len(lines) == len(made)  # one line for each: short enough
 
 
+def test_a_batch_has_no_more_pairs_than_the_corpus() -> None:
+    facts = {"source_tokens": 40, "target_tokens": 60, "pairs": 10, "parameters": 1}
+    settings = config.resolve({"training": {"batch_tokens": 2048, "max_steps": 300}})
+    made = suggest.choices(settings, {}, set(), facts, (300, 300), "CPU")
+    values = {choice.name: choice.value for choice in made}
+    assert values["batch"] == "2,048 tokens, about 10 pairs"
+    assert values["steps"] == "at most 300, about 300 epochs"
+
+
 def test_reasons_name_facts_of_the_corpus() -> None:
     reasons = suggest.suggest(surveyed("letters to phones")).reasons
     assert reasons["source"] == "no spaces in the text, 13 characters"

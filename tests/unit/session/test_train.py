@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from conftest import random_words
-from seq2see.config import Overlay
+from seq2see.config import Overlay, Training
 from seq2see.errors import DataError, RunError
-from seq2see.session import train
+from seq2see.session import finish, train
 from seq2see.session.request import Prepared, Request, Said
 from seq2see.session.survey import examine, survey_corpus
 from seq2see.storage import read_manifest
@@ -136,3 +137,37 @@ def test_a_corpus_that_cannot_be_examined_is_still_trained_on(tmp_path: Path) ->
 
     assert examine(corpus, survey, None, killed) == ["the corpus could not be examined: a worker process ended"]
     assert not survey.stretches
+
+
+def test_changed_files_are_reported_when_a_run_is_resumed(tmp_path: Path) -> None:
+    """The run folder has the pairs, so that the files are not needed; but whoever changed them may expect otherwise."""
+    path, said = tmp_path / "pairs.tsv", list[str]()
+    path.write_text("".join(f"{word}\t{word}\n" for word in WORDS[:60]), encoding="utf-8")
+    settings = {"model": {"d_model": 16, "d_ff": 16}, "training": {"max_steps": 2, "validate_every": 1}}
+
+    def resumed(steps: int) -> list[str]:
+        said.clear()
+        longer = {"model": settings["model"], "training": {**settings["training"], "max_steps": steps}}
+        watch = lambda event: said.append(event.line if isinstance(event, Said) else "")  # noqa: E731
+        train.train(path, tmp_path / "run", settings=longer, resume=steps > 2, watch=watch)
+        return [line for line in said if line.startswith("warning: the pairs on disk have changed")]
+
+    assert resumed(2) == []
+    assert resumed(3) == []
+    with path.open("a", encoding="utf-8") as file:
+        file.write("one\tmore\n")
+    assert len(resumed(4)) == 1
+    path.unlink()
+    assert resumed(5) == []
+
+
+def test_a_forecast_knows_the_time_limit_and_the_size_of_the_corpus() -> None:
+    training = Training(max_steps=5000, batch_tokens=4096)
+    assert finish.forecast(training, 0.5, 100_000) == (
+        "at most 41 min 40 s for 5,000 steps on this CPU, at 8,192 tokens/s"
+    )
+    assert finish.forecast(training, 0.5, 512).endswith("at 1,024 tokens/s")
+    limited = finish.forecast(replace(training, max_minutes=2), 0.5, 100_000)
+    assert limited.startswith("about 240 of 5,000 steps in 2 min on this CPU, at 8,192 tokens/s. ")
+    assert limited.endswith("--set training.max_steps=240")
+    assert "at most 41 min" in finish.forecast(replace(training, max_minutes=60), 0.5, 100_000)

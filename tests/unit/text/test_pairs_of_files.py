@@ -394,9 +394,9 @@ class TestBeforeReading:
         write(name, "a\tb\nc d\n")
         with pytest.raises(DataError) as raised:
             Pairs(name)
-        assert (
-            str(raised.value)
-            == f"{name}: the suffix '.txt' does not determine the format. Use --format tsv, csv, jsonl, po, mo or tmx"
+        assert str(raised.value) == (
+            f"{name}: the suffix '.txt' does not determine the format. Use --format tsv, csv, jsonl, po, mo or tmx; "
+            "two parallel files are joined by a comma: SOURCES,TARGETS"
         )
 
     def test_no_suffix(self) -> None:
