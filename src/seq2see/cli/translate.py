@@ -167,8 +167,8 @@ def _translate_text(
     document.check_format(markup)
     if not run.text_options.is_language:
         echo(
-            "each line is translated as it is: the model was not trained on human languages, so that sentences are not "
-            "split and placeholders are not protected",
+            "lines (in markup: paragraphs) are translated as they are: the model was not trained on human languages, "
+            "so that sentences are not split and placeholders are not protected",
             err=True,
         )
     with progress() as run.watch:

@@ -54,7 +54,14 @@ def shifts(source: SideNumbers, target: SideNumbers) -> list[Shift]:
     rows = len(source.length)
     if rows < FEWEST:
         return []
-    width = min(WINDOW, max(FEWEST, rows // 3))
+    # A short window finds a short range; in a small corpus only a longer one may be sure enough.
+    widths = dict.fromkeys((min(WINDOW, max(FEWEST, rows // 3)), min(WINDOW, rows)))
+    return next(filter(None, (_shifts(source, target, width) for width in widths)), [])
+
+
+def _shifts(source: SideNumbers, target: SideNumbers, width: int) -> list[Shift]:
+    """Return the shifted ranges that windows of this number of rows show."""
+    rows = len(source.length)
     starts = np.unique(np.append(np.arange(0, rows - width + 1, width), rows - width))
     lags = np.concatenate(
         [_lags(source, target, starts[first : first + _GROUP], width) for first in range(0, len(starts), _GROUP)]

@@ -259,7 +259,7 @@ function strip(side, tokens, language, options = {}) {
     class: /^<.+>$/.test(token) ? "piece sign" : "piece", type: "button", dir: "auto", "data-index": index,
     onclick: () => choose(side, index),
   }, token, ...(options.below ? [element("small", {}, options.below(index))] : [])));
-  const how = manner(tokens.join(""), language);
+  const how = manner(tokens.filter((token) => !/^<.+>$/.test(token)).join(""), language);
   const list = element("div", { class: "strip", role: "group", "aria-label": options.label, ...how },
     ...(how.dir === "rtl" ? numbersForwards(tokens, buttons) : buttons));
   rove(list, buttons);

@@ -6,11 +6,11 @@ import pytest
 from seq2see.doctor.line_shifts import FEWEST, Shift, SideNumbers, shifts
 
 
-def sides(rows: int, seed: int = 1) -> tuple[SideNumbers, SideNumbers]:
+def sides(rows: int, seed: int = 1, noise: float = 0.15) -> tuple[SideNumbers, SideNumbers]:
     """Lengths that go together, some digits and signs: like sentences and their translations."""
     dice = np.random.default_rng(seed)
     source = dice.lognormal(4, 0.5, rows).astype(int) + 1
-    target = (source * dice.lognormal(0.1, 0.15, rows)).astype(int) + 1
+    target = (source * dice.lognormal(0.1, noise, rows)).astype(int) + 1
     digits = np.where(dice.random(rows) < 0.2, dice.integers(1, 60_000, rows), 0).astype(np.uint16)
     signs = dice.choice([0, 1, 4, 8, 128], rows, p=[0.6, 0.1, 0.1, 0.1, 0.1]).astype(np.uint8)
     return SideNumbers(source, digits, signs), SideNumbers(target, digits, signs)
@@ -45,6 +45,16 @@ def test_a_shift_in_a_small_file() -> None:
     source, target = sides(600)
     (found,) = shifts(source, moved(target, 300, 1))
     assert abs(found.start - 300) <= 10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_file_whose_sides_are_less_alike(seed: int) -> None:
+    """A third of it is too short a window to be sure."""
+    none = {"digits": np.zeros(300, np.uint16), "signs": np.zeros(300, np.uint8)}
+    source, target = (side._replace(**none) for side in sides(300, seed, noise=0.3))
+    (found,) = shifts(source, moved(target, 30, 1))
+    assert abs(found.start - 30) <= 30
+    assert shifts(source, target) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
