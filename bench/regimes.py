@@ -309,7 +309,7 @@ def write_page(scores: Path, page: Path, against: str = "0.1.0") -> None:
     present = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
     columns = ["corpus", "score", "0.1.0", "now", "difference (95 % interval)", "verdict", "published", "settings now"]
     earlier = {line.split(" | ")[0].removeprefix("| "): line for line in present if line.startswith("| ")}
-    lines = []
+    lines, newer = list[str](), list[str]()
     for title, names in groups.items():
         sides = [
             [[row for row in rows if row["label"] == label and row["corpus"] == name] for name in names]
@@ -321,9 +321,14 @@ def write_page(scores: Path, page: Path, against: str = "0.1.0") -> None:
             cells = earlier[title].split(" | ")
             cells[columns.index("published")] = PUBLISHED.get(title, "")
             lines.append(" | ".join(cells))
+            if all(sides[0]):
+                newer.append(newer_runs(title, sides[0]))
     head = f"| {' | '.join([*columns, 'seconds, trials'])} |"
     table = "\n".join([head, "|---" * 9 + "|", *lines])
-    page.write_text(PAGE.format(summary=summary(lines), table=table), encoding="utf-8")
+    text = PAGE.format(summary=summary(lines), table=table)
+    if newer:
+        text += "\nNewer runs of this version, beside which 0.1.0 was not run again:\n\n" + "\n".join(newer) + "\n"
+    page.write_text(text, encoding="utf-8")
 
 
 def summary(lines: Sequence[str]) -> str:
@@ -354,10 +359,7 @@ def table_row(title: str, ours: list[list[Row]], theirs: list[list[Row]]) -> str
     sign = -1.0 if unit == "word_error" else 1.0
     low, high = sorted((sign * found.low, sign * found.high))
     shown = [f"{sum(side) / len(side):.2f} ({len(side)} seed{'s' * (len(side) > 1)})" for side in values]
-    settings = (
-        "{encoder_layers} + {decoder_layers} x {d_model}, dropout {dropout:g}, R-Drop {agreement:g}, "
-        "decay {weight_decay:g}, {max_steps:,} steps of {batch_tokens:,} tokens"
-    ).format(**first["settings"])
+    settings = in_words(first["settings"])
     seconds = [row["seconds"] for each in ours for row in each]
     trials = [row["trials"] for each in ours for row in each if row["trials"] is not None]
     place = "" if all("NVIDIA" in row["device"] for each in ours for row in each) else " (CPU)"
@@ -377,6 +379,28 @@ def table_row(title: str, ours: list[list[Row]], theirs: list[list[Row]]) -> str
     return f"| {' | '.join(cells)} |"
 
 
+def newer_runs(title: str, ours: list[list[Row]]) -> str:
+    """Return an item about kept runs of this version, given for each corpus, that have none of 0.1.0 beside them."""
+    first = ours[0][0]
+    unit = CORPORA[first["corpus"]]
+    values = [in_unit(regimes_scores.joined(runs)[first["metric"]].value, unit) for runs in zip(*ours, strict=False)]
+    place = "GPU" if "NVIDIA" in first["device"] else "CPU"
+    seeds = f"{len(values)} seed{'s' * (len(values) > 1)}"
+    seconds = fmean(row["seconds"] for each in ours for row in each)
+    name, _, percent = UNITS[unit].partition(", ")
+    score = f"{name} {fmean(values):.2f}{' ' * bool(percent)}{percent} ({seeds}, {place}, {seconds:.0f} s)"
+    text = f"- {title}: {score}; {in_words(first['settings'])}"
+    return textwrap.fill(text, 120, subsequent_indent="  ")
+
+
+def in_words(settings: dict[str, Any]) -> str:
+    """Return the settings of a kept run as the table has them."""
+    return (
+        "{encoder_layers} + {decoder_layers} x {d_model}, dropout {dropout:g}, R-Drop {agreement:g}, "
+        "decay {weight_decay:g}, {max_steps:,} steps of {batch_tokens:,} tokens"
+    ).format(**settings)
+
+
 PAGE = """# Corpora of many kinds, without an option
 
 Written by `python -m bench.regimes page`, from the scores of all runs in `bench/regimes-scores.jsonl`. Rows of corpora
@@ -389,8 +413,10 @@ relative to that of the training.
 
 {summary}
 
-Rows with fewer than four seeds were measured before this version used the alignment loss for such tasks. No published
-figures were found for old spelling (Bollmann 2019) by language, nor for these molecules and this Japanese corpus.
+Rows with fewer than four seeds were measured before this version used the alignment loss for such tasks. A row has the
+settings with which it was measured; since then, batches for fewer than 3,600 words were made smaller, and steps more.
+No published figures were found for old spelling (Bollmann 2019) by language, nor for these molecules and this Japanese
+corpus.
 
 {table}
 """

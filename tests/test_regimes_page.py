@@ -163,7 +163,21 @@ def test_a_joined_row_stays_until_all_of_its_corpora_are_kept(
     page = tmp_path / "page.md"
     shutil.copy(regimes.ROOT / "docs" / "regimes.md", page)
     call(monkeypatch, tmp_path, "page", "--write", str(page))
-    assert page.read_text(encoding="utf-8") == (regimes.ROOT / "docs" / "regimes.md").read_text(encoding="utf-8")
+    before = (regimes.ROOT / "docs" / "regimes.md").read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == before.partition("\nNewer runs")[0]
+
+
+def test_runs_of_this_version_alone_are_named_below_the_table(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [result(name, pairs_of(data, name), seed, 1.0) for name in regimes.SMALL for seed in (1, 2)]
+    keep(monkeypatch, tmp_path, kept, "--version", "abc")
+    page = tmp_path / "page.md"
+    shutil.copy(regimes.ROOT / "docs" / "regimes.md", page)
+    call(monkeypatch, tmp_path, "page", "--write", str(page))
+    newer = " ".join(page.read_text(encoding="utf-8").partition("\nNewer runs")[2].split())
+    assert "- sounds, six languages of 800 words: word error 0.00 % (2 seeds, " in newer
+    assert newer.endswith("2 + 3 x 96, dropout 0.3, R-Drop 2, decay 0.5, 3,000 steps of 1,024 tokens")
 
 
 def test_a_kept_run_is_replaced_only_on_demand(
