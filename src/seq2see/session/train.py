@@ -155,9 +155,10 @@ def resume_run(request: Request, group: Group) -> Run:
 def _bytes_of(pairs: str | Path | Sequence[str | Path]) -> int | None:
     """Return the size of all files of a corpus; None if one is missing, or if it is a corpus by name."""
     words = [pairs] if isinstance(pairs, str | Path) else pairs
+    files = [Path(name) for word in words for name in str(word).split(",")]
     try:
-        return sum(Path(name).stat().st_size for word in words for name in str(word).split(","))
-    except OSError:
+        return sum(file.stat().st_size for file in files) if all(map(Path.is_file, files)) else None
+    except (OSError, ValueError):  # deleted meanwhile, or a name that no file can have
         return None
 
 
