@@ -130,7 +130,7 @@ def resume_run(request: Request, group: Group) -> Run:
     device, folder = machine.pick_device(), request.folder
     prepared = resume.reopened(request)
     size, before = _bytes_of(request.pairs), prepared.facts.get("corpus_bytes")
-    if size is not None and before not in (None, size):
+    if size is not None and type(before) is int and before != size:  # older or damaged manifests may have no number
         line = (
             f"warning: the pairs on disk have changed ({before:,} bytes when the run started, {size:,} now); training "
             f"uses those of {folder}. To train on the new ones: --force"

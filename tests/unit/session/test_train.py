@@ -14,7 +14,7 @@ from seq2see.errors import DataError, RunError
 from seq2see.session import finish, train
 from seq2see.session.request import Prepared, Request, Said
 from seq2see.session.survey import examine, survey_corpus
-from seq2see.storage import read_manifest
+from seq2see.storage import read_manifest, write_manifest
 from seq2see.text.corpora import for_validation, open_corpus
 from seq2see.text.pair import Pair
 
@@ -157,6 +157,8 @@ def test_changed_files_are_reported_when_a_run_is_resumed(tmp_path: Path) -> Non
     with path.open("a", encoding="utf-8") as file:
         file.write("one\tmore\n")
     assert len(resumed(4)) == 1
+    write_manifest(tmp_path / "run", read_manifest(tmp_path / "run") | {"corpus_bytes": "many"})
+    assert resumed(4) == []  # a damaged manifest
     path.unlink()
     assert resumed(5) == []
 
