@@ -39,6 +39,23 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
+def _is_intel() -> bool:
+    """Return whether Linux says that the processor is Intel's."""
+    try:
+        with open("/proc/cpuinfo", "rb") as facts:
+            return b"GenuineIntel" in facts.read(200)
+    except OSError:
+        return False
+
+
+if _is_intel():
+    # Intel's MKL, which multiplies matrices for PyTorch, divides long sums among threads on Intel processors with
+    # AVX-512, so that the weights depend on the number of threads. In this mode it does not, at the same speed
+    # (docs/log.md). It is read at the first multiplication. MKL may use slow instructions in it on AMD's processors,
+    # where the number of threads changes nothing in any case.
+    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'seq2see' has no attribute '{name}'")
