@@ -53,8 +53,7 @@ def seconds_a_step(event: events.Event, before: Progress, device: torch.device) 
 
 
 def forecast(training: Training, seconds: float, tokens: int) -> str:
-    """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day, or if
-    `training.max_minutes` ends it before the learning rate is 0.
+    """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day.
 
     Args:
         seconds: The mean duration of an update.
@@ -64,11 +63,7 @@ def forecast(training: Training, seconds: float, tokens: int) -> str:
     speed = f"{min(training.batch_tokens, tokens) / seconds:,.0f} tokens/s"
     if limit and limit < whole:
         steps = max(1, int(limit / seconds))
-        return (
-            f"about {steps:,} of {training.max_steps:,} steps in {training.max_minutes:g} min on this CPU, at {speed}. "
-            "The learning rate is then still high. A better model in that time: train anew with --force --set "
-            f"training.max_steps={int(float(f'{steps:.2g}'))}"
-        )
+        return f"about {steps:,} of {training.max_steps:,} steps in {training.max_minutes:g} min on this CPU, at {speed}"
     line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
     if whole <= DAY:
         return line

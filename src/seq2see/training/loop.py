@@ -106,6 +106,7 @@ class _Loop:
         self.saved_step = 0
         self.reason: str | None = None  # why training ends; None while it continues
         self.validation_is_due = False
+        self.time_share = 0.0  # share of `training.max_minutes` that has passed, the same on all ranks
 
     def begin(self, micro_tokens: int) -> None:
         """Restore the newest checkpoint, if there is one, and make all processes start from the same weights."""
@@ -165,8 +166,7 @@ class _Loop:
         if group.is_first:
             load_weights(self.model, checkpoint.average(last))
         group.take_from_first(self.model.parameters())
-        began = time.perf_counter()
-        scores = validate()
+        began, scores = time.perf_counter(), validate()
         taken = time.perf_counter() - began
         accepted = self.progress.with_average(scores, self.settings.metric, lower_is_better, translated())
         if accepted:
@@ -238,6 +238,7 @@ class _Loop:
             d_model=d_model,
             warmup_steps=settings.warmup_steps,
             max_steps=settings.max_steps,
+            time_share=self.time_share,
         )
         return 0.5**self.progress.slowed * scheduled
 
@@ -306,8 +307,9 @@ class _Loop:
     def _limit(self) -> str | None:
         """Return which limit is reached, as a text, or None; all ranks use the time of the slowest, to end together."""
         progress = self.progress
-        if self.settings.max_minutes:
+        if minutes := self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))
+            self.time_share = progress.seconds / (60 * minutes)
         return limit_reached(progress, self.settings)
 
 

@@ -170,6 +170,5 @@ def test_a_forecast_knows_the_time_limit_and_the_size_of_the_corpus() -> None:
     )
     assert finish.forecast(training, 0.5, 512).endswith("at 1,024 tokens/s")
     limited = finish.forecast(replace(training, max_minutes=2), 0.5, 100_000)
-    assert limited.startswith("about 240 of 5,000 steps in 2 min on this CPU, at 8,192 tokens/s. ")
-    assert limited.endswith("--set training.max_steps=240")
+    assert limited == "about 240 of 5,000 steps in 2 min on this CPU, at 8,192 tokens/s"
     assert "at most 41 min" in finish.forecast(replace(training, max_minutes=60), 0.5, 100_000)

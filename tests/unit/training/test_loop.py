@@ -288,6 +288,17 @@ def test_minutes_stop_and_the_model_is_validated_and_saved(pairs: Store, tmp_pat
     assert (tmp_path / "model.safetensors").exists()
 
 
+def test_the_learning_rate_is_near_0_when_the_minutes_are_over(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, schedule="cosine", max_steps=100_000, validate_every=100_000, max_minutes=0.01)
+    rates = [event.rate for event in of(Trained, run(make(), pairs, tmp_path, settings))]
+    assert max(rates) > 0.9 * settings.learning_rate
+    assert rates[-1] < 0.1 * settings.learning_rate
+    longer = replace(settings, max_minutes=0.02)  # a resumed training counts the minutes before it
+    rates = [event.rate for event in of(Trained, run(make(), pairs, tmp_path, longer))]
+    assert 0.4 * settings.learning_rate < max(rates) < 0.6 * settings.learning_rate
+    assert rates[-1] < 0.1 * settings.learning_rate
+
+
 def test_minutes_before_a_resume_count(pairs: Store, tmp_path: Path) -> None:
     settings = replace(SETTINGS, max_steps=100_000, max_minutes=0.001)
     run(make(), pairs, tmp_path, settings)

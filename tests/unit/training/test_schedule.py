@@ -53,3 +53,21 @@ def test_warm_up_that_outlasts_training(schedule):
 def test_the_first_step_is_not_wasted():
     assert rate(1, schedule="noam", **(OWN | {"warmup_steps": 1})) == pytest.approx(0.003)
     assert noam(0, 512, 4000) == noam(1, 512, 4000), "no division by zero before the first step"
+
+
+def test_a_time_limit_ends_the_cosine_before_the_last_step():
+    def at(step, share):
+        return rate(step, schedule="cosine", time_share=share, **OWN)
+
+    assert at(350, 0.1) == at(350, 0.0), "the steps are further than the time"
+    assert at(350, 0.5) == pytest.approx(0.0015), "the time is further than the steps"
+    assert at(350, 1.0) == pytest.approx(0, abs=1e-12)
+    assert at(350, 1.2) == pytest.approx(0, abs=1e-12), "a step that takes long may end after the limit"
+    assert at(50, 0.5) == pytest.approx(0.00075), "warm-up is not over when half of the time is"
+    assert rate(350, schedule="noam", time_share=0.9, **OWN) == rate(350, schedule="noam", **OWN)
+
+
+def test_the_cosine_of_a_time_limit_falls_evenly_whatever_the_speed():
+    rates = [rate(step, schedule="cosine", time_share=step / 200, **OWN) for step in range(101, 201)]
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates))
+    assert rates[-1] == pytest.approx(0, abs=1e-12)
