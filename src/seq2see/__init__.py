@@ -42,7 +42,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 def _is_intel() -> bool:
     """Return whether Linux says that the processor is Intel's."""
     try:
-        with open("/proc/cpuinfo", "rb") as facts:
+        with open("/proc/cpuinfo", "rb") as facts:  # noqa: PTH123 (importing pathlib takes longer than all of this)
             return b"GenuineIntel" in facts.read(200)
     except OSError:
         return False

@@ -18,7 +18,7 @@ from seq2see import patterns, storage
 from seq2see.errors import RunError, SettingError, nearest, shown
 
 Overlay = Mapping[str, Mapping[str, Any]]
-TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo", "imported"]
+TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "marks", "pattern", "jamo", "imported"]
 TagPlace = Literal["none", "first", "last", "both"]
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 LOWER_IS_BETTER = ("loss", "ter", "error_rate")

@@ -383,7 +383,7 @@ def vocabulary(folder: Path, dice: random.Random) -> None:
             case 4:
                 dice.shuffle(symbols)
             case 5:
-                state["kind"] = dice.choice(["characters", "jamo", "symbols", "pattern", "unigram", "bpe"])
+                state["kind"] = dice.choice(["characters", "jamo", "symbols", "marks", "pattern", "unigram", "bpe"])
                 state["pattern"] = dice.choice(PATTERNS)
             case 6:
                 state["kind"], state["pattern"] = "pattern", dice.choice(PATTERNS)

@@ -48,7 +48,7 @@ def test_symbols_give_back_the_text_with_single_spaces(text):
     assert trained("symbols").decode(trained("symbols").encode([text])[0]) == " ".join(text.split())
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "pattern", "jamo"])
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "marks", "pattern", "jamo"])
 @settings(deadline=None)
 @given(texts=st.lists(anything, max_size=3), other=anything)
 def test_a_text_is_cut_the_same_alone_and_in_company(kind, texts, other):
@@ -63,7 +63,7 @@ def test_what_comes_back_is_the_normalised_text(how, text):
     assert subwords.decode(subwords.encode([text])[0]) == tokenizers.normalize(text, how)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "pattern", "jamo"])
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "marks", "pattern", "jamo"])
 @settings(deadline=None)
 @given(data=st.data())
 def test_whatever_a_model_says_can_be_decoded_and_labelled(kind, data):

@@ -102,7 +102,7 @@ def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pa
     something else.
     """
     kinds = settings.data.source_tokenizer, settings.data.target_tokenizer
-    if "pattern" in kinds or "symbols" in kinds:
+    if not {*kinds}.isdisjoint(("pattern", "symbols", "marks")):
         return False
     if all(languages):
         return True

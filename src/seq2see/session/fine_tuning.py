@@ -118,7 +118,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
             )
         if unknown:
             say(f"{unknown:,} of {len(ids):,} sampled {side} tokens are unknown to {base.folder}, and stay unknown")
-            if cut.kind in ("symbols", "pattern"):
+            if cut.kind in ("symbols", "marks", "pattern"):
                 say(f"to learn new words, train {base.folder} again with --set data.{side}_tokenizer=unigram")
     return round(tokens / len(looked_at) * survey.pairs)
 

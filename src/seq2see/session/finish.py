@@ -63,7 +63,9 @@ def forecast(training: Training, seconds: float, tokens: int) -> str:
     speed = f"{min(training.batch_tokens, tokens) / seconds:,.0f} tokens/s"
     if limit and limit < whole:
         steps = max(1, int(limit / seconds))
-        return f"about {steps:,} of {training.max_steps:,} steps in {training.max_minutes:g} min on this CPU, at {speed}"
+        return (
+            f"about {steps:,} of {training.max_steps:,} steps in {training.max_minutes:g} min on this CPU, at {speed}"
+        )
     line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
     if whole <= DAY:
         return line

@@ -129,7 +129,7 @@ def suggest(
         settings["model"] = replaced(config.resolve(settings).model, chosen, corpus.longest_text)
         if architecture == "rnn":
             settings["model"]["source_reversed"] = language
-        settings["training"]["learning_rate"] *= REPLACED_RATE
+        settings["training"]["learning_rate"] *= 2
         reasons["model"] = "as many parameters as a Transformer"
         reasons["learning rate"] = "twice that of a Transformer"
     return Suggestion(settings, reasons, tokens.candidates)
@@ -142,7 +142,7 @@ def tokens_of(corpus: Survey, data: Mapping[str, Any]) -> float:
 
 
 def _side_tokens(side: Side, kind: str) -> float:
-    if kind == "symbols":
+    if kind in ("symbols", "marks"):
         return side.words
     if kind not in ("unigram", "bpe"):
         return side.characters * (2.3 if kind == "jamo" else 1)
@@ -211,10 +211,6 @@ def _training(rule: Rule, yours: Mapping[str, Any], metric: str) -> dict[str, An
         "validate_every": max(10, round(steps // 30, -1)),
         "patience": 12 if yours.get("metric", metric) in ("exact", "error_rate") else 8,  # these are noisy, rise late
     }
-
-
-REPLACED_RATE = 2
-"""Factor by which the suggested learning rate is higher for an RNN or convolutional model than for a Transformer."""
 
 
 # Tokenizers
@@ -296,12 +292,12 @@ def _words_for_each(kinds: tuple[str, str]) -> int:
 def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
     """Return a vocabulary size: one subword per `words_for_each` words, rounded up to 1,000, 2,000, 4,000, ... 32,000.
 
-    It is larger if needed: the kind "symbols" has room for every distinct word, other kinds for the 256 bytes and two
-    subwords for each distinct character. At most 2,000 characters count, unless the kind is "characters".
+    It is larger if needed: the kinds "symbols" and "marks" have room for every distinct word, other kinds for the 256
+    bytes and two subwords for each distinct character. At most 2,000 characters count, unless the kind is "characters".
     """
     size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
     letters = len(side.alphabet) if kind == "characters" else min(len(side.alphabet), 2000)
-    needed = len(side.lexicon) if kind == "symbols" else 256 + 2 * letters
+    needed = len(side.lexicon) if kind in ("symbols", "marks") else 256 + 2 * letters
     return max(size, math.ceil((special.COUNT + needed) / 100) * 100)
 
 
@@ -319,7 +315,7 @@ def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, com
         else _why_tokens(kinds[1], target, each),
     }
     for name, kind, text in zip(("source", "target"), kinds, texts, strict=True):
-        if text.closed and kind != "symbols":
+        if text.closed and kind not in ("symbols", "marks"):
             found[name] += "; not all spaces are single blanks"
         if text.where != "none":
             found[name] += f"; {text.tags:,} for tags"
@@ -332,7 +328,7 @@ def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
     for side, kind in sides:
         by_letter = kind in ("characters", "jamo", "pattern") or side.unspaced
         sizes.append(f"{round((side.characters if by_letter else side.words) / pairs):,}")
-        units.append("characters" if by_letter else "symbols" if kind == "symbols" else "words")
+        units.append("characters" if by_letter else "symbols" if kind in ("symbols", "marks") else "words")
     if units[0] == units[1]:
         return f"{sizes[0]} + {sizes[1]} {units[0]}"
     return f"{sizes[0]} {units[0]} + {sizes[1]} {units[1]}"
@@ -340,8 +336,8 @@ def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
 
 def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
     match kind:
-        case "symbols":
-            return f"only {counted(len(side.lexicon), 'distinct word')}"
+        case "symbols" | "marks":
+            return f"only {counted(len(side.lexicon), 'distinct word')}{' of letters and marks' * (kind == 'marks')}"
         case "pattern":
             return "the text is molecules in SMILES notation"
         case "jamo":
@@ -410,6 +406,7 @@ UNITS = {
     "bpe": "subwords (BPE)",
     "characters": "characters",
     "symbols": "symbols, split at spaces",
+    "marks": "letters and marks of symbols",
     "pattern": "tokens (regular expression)",
     "jamo": "characters and Korean letters (jamo)",
     "imported": "subwords (imported)",

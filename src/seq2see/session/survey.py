@@ -26,6 +26,7 @@ from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.rows import in_blocks
 from seq2see.text.tags import noting_languages, tag_words, where_tags_are
+from seq2see.tokens import marks
 
 SAMPLE = 200_000
 """Maximum number of pairs in the random sample from which tokenizers are trained; more pairs hardly change them and
@@ -263,6 +264,12 @@ which a tokenizer of characters or of Korean letters is preferred.
 """
 
 
+MARKED = 0.02
+"""Minimum mean number of marks for each symbol of the targets, such as the signs of tone and length of phonemes, for
+which they are split off (`tokens.marks`). It is 0.08 to 0.22 for languages that write them, and 0.003 for English.
+"""
+
+
 @dataclass(frozen=True)
 class Text:
     """Description of the texts of one side without their tags: counts, random lines, and suitable tokenizers."""
@@ -292,8 +299,11 @@ def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random, is_t
     side = _with_words(side, pairs, few)
     kinds = _kinds(side, pairs, lines, few)
     closed = kinds == ("symbols",)
-    if is_target and closed and _are_spaced_otherwise(few):
-        kinds = "unigram", "characters"
+    if is_target and closed:
+        if _are_spaced_otherwise(few):
+            kinds = "unigram", "characters"
+        elif marks.per_symbol(lines) >= MARKED:
+            kinds = ("marks",)
     return Text(side, lines, kinds, closed, where, count)
 
 

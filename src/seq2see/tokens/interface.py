@@ -27,7 +27,7 @@ few.
 """
 
 
-def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
+def normal_form(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
     """Return the Unicode normal form of a text in linear time.
 
     `unicodedata.normalize` alone sorts consecutive combining marks in time that is quadratic in their number, so a text
@@ -64,7 +64,7 @@ class Tokenizer(ABC):
     normalization: Normalization
     tags: tuple[str, ...]
     whole_words = False
-    """Whether each token is a word between spaces."""
+    """Whether each word between spaces has tokens of its own, which do not depend on its neighbours."""
     cuts_characters_alone = False
     """Whether a character always has the same tokens, whatever its neighbours are."""
     syllables_per_letter = 1

@@ -257,3 +257,18 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
                 place += 4
             case _:
                 raise ValueError("not a SentencePiece model: a field of no known kind")
+
+
+def visible(piece: str) -> str:
+    """Return a token for display: spaces are shown as `▁`, unprintable characters as escapes (a tab as backslash t)."""
+    shown = piece.replace(" ", SPACE_MARK)
+    return shown if shown.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
+
+
+def label(processor: sentencepiece.SentencePieceProcessor, id: int) -> str:
+    """Return a token for display (see `visible`); the token of a byte outside of ASCII is shown as `xE3`."""
+    piece: str = processor.id_to_piece(id)
+    if not processor.is_byte(id):
+        return visible(unescape(piece))
+    value = int(piece[1:-1], 16)  # "<0xE3>"
+    return chr(value) if 0x20 < value < 0x7F else f"x{value:02X}"

@@ -85,7 +85,9 @@ def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
             place += len(part)
         return found
     if tokenizer.whole_words:
-        return words(text)
+        spans = words(text)
+        counts = map(len, tokenizer.encode([text[slice(*span)] for span in spans]))
+        return [span for span, count in zip(spans, counts, strict=True) for _ in range(count)]
     if tokenizer.cuts_characters_alone:
         counts = map(len, tokenizer.encode(list(text)))
         return [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]

@@ -1,17 +1,15 @@
-"""Turn text into ids and back: by subwords (SentencePiece), characters, Korean letters, symbols between spaces, or the
-matches of a regular expression (`pattern`).
+"""Turn text into ids and back: by subwords (SentencePiece), characters, Korean letters, symbols between spaces, their
+letters and marks, or the matches of a regular expression (`pattern`).
 
     tokenizer = train("unigram", texts, vocabulary=8000)
     tokenizer.decode(tokenizer.encode(["안녕  world"])[0]) == "안녕  world"
 
-Subwords reproduce any normalised text exactly: a character without a token is spelled in UTF-8 bytes, so nothing is
-unknown. Characters, Korean letters and patterns reproduce the characters in their vocabulary, and symbols the words in
-their vocabulary, with single spaces between them. Text is normalised before, by `normalize` and not by SentencePiece,
-so that it is the same for every kind; only the tokenizer of an imported model has a normalisation of its own.
+Subwords reproduce any normalised text: a character without a token is spelled in UTF-8 bytes, so nothing is unknown.
+The other kinds reproduce what is in their vocabulary, symbols and marks with single spaces between words. `normalize`,
+not SentencePiece, normalises text before; only the tokenizer of an imported model has a normalisation of its own.
 
-A new kind is a subclass of `BaseTokenizer` (or of `Listed`, if the vocabulary is a list) with an entry in `KINDS` at
-the end of this file, and its name in `config.TokenizerKind`. If the spellings of its tokens are not text, it overrides
-`_in_scripts`, which `familiar` uses.
+A new kind is a subclass of `BaseTokenizer` (or of `Listed`, if the vocabulary is a list) with an entry in `KINDS`, and
+in `config.TokenizerKind`. If the spellings of its tokens are not text, it overrides `_in_scripts` (for `familiar`).
 """
 
 import base64
@@ -30,18 +28,15 @@ from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.text.tags import NO_TAGS, TagWords, tag_of, without_tag
-from seq2see.tokens import korean_letters, sentencepiece_models
+from seq2see.tokens import korean_letters, marks, sentencepiece_models
 from seq2see.tokens.interface import LONGEST_TOKEN, SURROGATE, Normalization, Tokenizer, TokenizerSetup, normal_form
-from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
+from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, label, unescape, visible
 
 VERSIONS: Final = (1, 2)
-"""Format versions of tokenizer files that can be read. Version 2 is that of `Tagged`; releases that know only version 1
-would ignore its tags.
-"""
+"""Readable versions of the format of tokenizer files; one that knows only 1 would ignore the tags of `Tagged`."""
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
 FEW_TEXTS: Final = 16
-"""Maximum number of texts for which SentencePiece is called once per text, about 2 us for a short one. A call with a
-list of texts starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
+"""Maximum number of texts for which SentencePiece is called once for each; a list starts threads (0.1 to 2 ms)."""
 
 
 def normalize(text: str, how: Normalization) -> str:
@@ -83,9 +78,7 @@ class BaseTokenizer(Tokenizer):
 
 
 class Subwords(BaseTokenizer):
-    """Tokenizer of subwords by SentencePiece, unigram or BPE; a word at the start of a text is tokenised as after a
-    space.
-    """
+    """Tokenizer of subwords by SentencePiece, unigram or BPE; the first word is tokenised as if a space preceded it."""
 
     def __init__(self, setup: TokenizerSetup, model: bytes) -> None:
         super().__init__(setup)
@@ -134,24 +127,14 @@ class Subwords(BaseTokenizer):
         return unescape(self._processor.decode([int(id) for id in ids if id not in SILENT]))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._label(int(id)) for id in ids]
-
-    def _label(self, id: int) -> str:
-        piece: str = self._processor.id_to_piece(id)
-        if not self._processor.is_byte(id):
-            return _visible(unescape(piece))
-        value = int(piece[1:-1], 16)  # "<0xE3>"
-        return chr(value) if 0x20 < value < 0x7F else f"x{value:02X}"
+        return [label(self._processor, int(id)) for id in ids]
 
     def spellings(self) -> list[str]:
         return [self._processor.id_to_piece(id) for id in range(len(self))]
 
 
 class Listed(BaseTokenizer):
-    """Base class of tokenizers whose vocabulary is a list of symbols.
-
-    A symbol that is not on the list is unknown or, if `spells`, split into characters, which may be unknown in turn.
-    """
+    """Base class of tokenizers with a list of symbols; others are unknown or, if `spells`, split into characters."""
 
     between = ""
     """Text that `decode` puts between two tokens."""
@@ -206,11 +189,8 @@ class Listed(BaseTokenizer):
         find = self._ids.get
         cut: Iterable[Iterable[str]] = (self.cut(normalize(text, self.normalization)) for text in texts)
         if self.spells:
-            cut = ((each for symbol in symbols for each in self._spell(symbol)) for symbols in cut)
+            cut = ([each for one in symbols for each in ([one] if one in self._ids else one)] for symbols in cut)
         return [[find(symbol, special.UNKNOWN) for symbol in symbols] for symbols in cut]
-
-    def _spell(self, symbol: str) -> Sequence[str]:
-        return (symbol,) if symbol in self._ids else symbol
 
     def _have_tokens(self, texts: list[str]) -> list[bool]:
         return [special.UNKNOWN not in ids for ids in self._encode(texts)]
@@ -219,13 +199,14 @@ class Listed(BaseTokenizer):
         return self._ids[tag]
 
     def decode(self, ids: Sequence[int]) -> str:
+        return self.between.join(self._shown(ids))
+
+    def _shown(self, ids: Sequence[int]) -> list[str]:
         spellings = self._spellings
-        return self.between.join(
-            UNKNOWN_MARK if id == special.UNKNOWN else spellings[id] for id in ids if id not in SILENT
-        )
+        return [UNKNOWN_MARK if id == special.UNKNOWN else spellings[id] for id in ids if id not in SILENT]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [_visible(self._spellings[id]) for id in ids]
+        return [visible(self._spellings[id]) for id in ids]
 
     def spellings(self) -> list[str]:
         return list(self._spellings)
@@ -250,11 +231,37 @@ class Symbols(Listed):
         return text.split()
 
 
-class Pattern(Listed):
-    """Tokenizer whose tokens are the matches of a regular expression, and single characters for any other text.
+class Marks(Symbols):
+    """Tokenizer of the symbols between spaces whose tokens are their letters and marks (see `tokens.marks`)."""
 
-    A match that is not in the vocabulary is split into characters, too.
-    """
+    composed = False
+    """Whether the texts that it was learned from are composed (NFC), so that `ǐ` is split, and outputs are composed."""
+
+    def cut(self, text: str) -> Sequence[str]:
+        return marks.cut(text, self._ids, self.composed)
+
+    @classmethod
+    def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> Listed:
+        counts, composed = marks.learn(texts, setup.tags)
+        symbols = _most_frequent(counts, vocabulary - special.COUNT - len(setup.tags))
+        return cls.restore(setup, {"symbols": symbols, "composed": composed})
+
+    @classmethod
+    def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> Listed:
+        made = super().restore(setup, state)
+        assert isinstance(made, cls)
+        made.composed = state["composed"] is True
+        return made
+
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"composed": self.composed}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return marks.join(self._shown(ids), self.composed)
+
+
+class Pattern(Listed):
+    """Tokenizer of the matches of a regular expression; other text, and matches without a token, become characters."""
 
     spells = counts_characters = True
 
@@ -288,7 +295,7 @@ class KoreanLetters(Listed):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         shown = [self._spellings[id] for id in ids]
-        return [_visible(each[1:] if korean_letters.LOOSE.fullmatch(each) else each) for each in shown]
+        return [visible(each[1:] if korean_letters.LOOSE.fullmatch(each) else each) for each in shown]
 
 
 class Imported(Listed):
@@ -331,7 +338,7 @@ class Imported(Listed):
         return self._ids.get(tag, self._ids.get(f">>{tag[2:-1]}<<", special.UNKNOWN))
 
     def decode(self, ids: Sequence[int]) -> str:
-        shown = [UNKNOWN_MARK if id == special.UNKNOWN else self._spellings[id] for id in ids if id not in SILENT]
+        shown = self._shown(ids)
         text: str = self._processor.decode(shown) if shown else ""
         return text.replace(SPACE_MARK, " ").strip()  # tokens of the other side keep their marks
 
@@ -379,7 +386,7 @@ class Tagged(BaseTokenizer):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         size = len(self.inner)
-        return [self.inner.pieces([id])[0] if id < size else _visible(self._marks[id - size].strip()) for id in ids]
+        return [self.inner.pieces([id])[0] if id < size else visible(self._marks[id - size].strip()) for id in ids]
 
     def spellings(self) -> list[str]:
         return self.inner.spellings() + self._marks
@@ -420,6 +427,7 @@ KINDS: Final[Mapping[TokenizerKind, type[Tokenizer]]] = {
     "bpe": Subwords,
     "characters": Characters,
     "symbols": Symbols,
+    "marks": Marks,
     "pattern": Pattern,
     "jamo": KoreanLetters,
     "imported": Imported,
@@ -477,10 +485,7 @@ def load(path: Path) -> Tokenizer:
 
 
 def _checked(found: Any, where: str) -> list[str]:
-    """Return a value of a tokenizer file after checking that it is a list of strings that can be written as UTF-8.
-
-    A string of more than `LONGEST_TOKEN` characters is an error, too. `where` names the value in the error.
-    """
+    """Return `found`, the field `where` of a tokenizer file, if it is a list of strings that can be tokens."""
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ValueError(f"{where}: expected texts")
     if any(len(each) > LONGEST_TOKEN or SURROGATE.search(each) for each in found):
@@ -491,9 +496,3 @@ def _checked(found: Any, where: str) -> list[str]:
 def _most_frequent(counts: Counter[str], most: int) -> list[str]:
     """Return up to `most` of the most frequent strings; ties are in code point order, whatever the order of texts."""
     return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: max(most, 0)]
-
-
-def _visible(piece: str) -> str:
-    """Return a token for display: spaces are shown as `▁`, unprintable characters as escapes (a tab as backslash t)."""
-    shown = piece.replace(" ", SPACE_MARK)
-    return shown if shown.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)

@@ -258,7 +258,7 @@ def test_a_known_output_counts_in_full():
     assert estimated(2, least_output=1000) > 5 * estimated(2)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "characters", "jamo", "symbols", "pattern"])
+@pytest.mark.parametrize("kind", ["bpe", "characters", "jamo", "symbols", "marks", "pattern"])
 def test_tokens_are_never_fewer_than_the_model_reads(kind):
     trained = tokenizers.train(kind, ["a bad cab"], 300, pattern="words" if kind == "pattern" else "")
     run = SimpleNamespace(tokenizers=SimpleNamespace(source=trained), tags=[])

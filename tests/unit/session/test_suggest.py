@@ -227,6 +227,23 @@ def test_symbols_are_symbols_whatever_their_number(count: int) -> None:
     assert kinds(repeated(lambda: (word(), " ".join(DICE.choices(symbols, k=20))), 50 * count // 10))[1] == "symbols"
 
 
+def test_marks_of_phonemes_are_split_off_targets_that_have_them() -> None:
+    """Tones and length are on any vowel; affricates, and a letter that always has its mark, tell nothing."""
+
+    def phones(vowels: list[str]) -> str:
+        return " ".join(DICE.choice([DICE.choice(["t͡ʃ", "b", "r", "s̪"]), DICE.choice(vowels)]) for _ in range(6))
+
+    plain, toned = ["a", "e", "i"], [letter + mark for letter in "aei" for mark in ("", "\u030c", "\u0302ː")]
+    rare = [*plain * 100, "aː"]
+    for vowels, kind in ((plain, "symbols"), (toned, "marks"), (rare, "symbols")):
+        pairs = repeated(lambda vowels=vowels: (word(), phones(vowels)), 2000)
+        assert kinds(pairs)[1] == kind
+        assert kinds([(target, source) for source, target in pairs])[0] == "symbols", "was measured for targets only"
+    found = suggest.suggest(look(repeated(lambda: (word(), phones(toned)), 2000)))
+    assert "letters and marks" in found.reasons["target"]
+    config.resolve(found.settings)
+
+
 def test_repeated_pairs_do_not_make_a_closed_set_of_words() -> None:
     """Five pairs, sixty times each, have words that occur often; the next sentence would have others."""
     pairs = repeated(lambda: (sentence(WORDS), sentence(WORDS)), 5)

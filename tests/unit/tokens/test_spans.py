@@ -9,7 +9,7 @@ from seq2see.text.tags import NO_TAGS, TagWords
 from seq2see.tokens import spans, tokenizers
 
 TEXTS = ["a bad cab", "bad  bed", "한국어 안녕", "12 mars 1987", "ein Tag im Mai"] * 4
-KINDS = ["unigram", "bpe", "characters", "jamo", "symbols", "pattern"]
+KINDS = ["unigram", "bpe", "characters", "jamo", "symbols", "marks", "pattern"]
 
 
 @pytest.fixture(scope="module", params=KINDS)

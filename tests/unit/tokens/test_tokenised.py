@@ -30,7 +30,7 @@ def saved(folder: Path, kind: str, shared: bool) -> tuple[Path, Path]:
     ("kind", "shared"),
     [
         pytest.param(kind, shared, marks=[pytest.mark.slow] if (place + shared) % 2 else [])  # each kind once
-        for place, kind in enumerate(["unigram", "bpe", "characters", "jamo", "symbols", "pattern"])
+        for place, kind in enumerate(["unigram", "bpe", "characters", "jamo", "symbols", "marks", "pattern"])
         for shared in (True, False)
     ],
 )

@@ -15,7 +15,7 @@ from seq2see.tokens import korean_letters, sentencepiece_models, tokenizers
 
 TEXTS = ["the cat sat on the mat", "hello world 2024", "안녕하세요 세계"] * 20
 SUBWORDS = ("unigram", "bpe")
-KINDS = (*SUBWORDS, "characters", "symbols", "jamo", "pattern")
+KINDS = (*SUBWORDS, "characters", "symbols", "marks", "jamo", "pattern")
 
 
 def train(kind, *arguments, **further):
@@ -325,7 +325,8 @@ def test_what_training_has_shown_is_familiar_and_what_it_has_not_is_not(kind):
     for text in ("Привет", "😀😀", "日本"):
         assert trained.familiar(text) == 0
     assert trained.familiar("cat 😀") == 0.75
-    assert trained.familiar(unicodedata.normalize("NFD", "안녕하세요")) < 0.5
+    if kind != "marks":  # which reads both forms alike
+        assert trained.familiar(unicodedata.normalize("NFD", "안녕하세요")) < 0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)
