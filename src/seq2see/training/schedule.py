@@ -2,6 +2,11 @@
 
 import math
 
+KNOWN_SPEED = 0.1
+"""Share of `training.max_minutes` from which it is known whether the minutes end a training before its steps do. A
+limit that is far away must not change the learning rate because the first updates are slow.
+"""
+
 
 def noam(step: int, d_model: int, warmup_steps: int) -> float:
     """Return the learning rate d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) of update `step`.
@@ -25,12 +30,14 @@ def rate(
     function `noam`, which the schedule "noam" then equals.
 
     Args:
-        time_share: The share of `training.max_minutes` that has passed. If it is larger than the share of the steps,
-            it is the place on the cosine, so that the rate is 0 when the time is over, however many steps fit into it.
+        time_share: The share of `training.max_minutes` that has passed. From `KNOWN_SPEED` on, if the time will be over
+            before the steps are done, this share is the place on the cosine, so that the rate is 0 at the end.
     """
     peak = peak or noam(warmup_steps, d_model, warmup_steps)
-    if schedule == "noam" and step > warmup_steps:
-        return peak * math.sqrt(warmup_steps / step)
-    risen = peak * step / warmup_steps if step <= warmup_steps else peak
-    done = max(time_share, (step - warmup_steps) / max(1, max_steps - warmup_steps))
-    return risen if schedule == "noam" else risen * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, done))))
+    risen = peak * min(1.0, step / warmup_steps)
+    if schedule == "noam":
+        return risen if step <= warmup_steps else peak * math.sqrt(warmup_steps / step)
+    done = max(0.0, (step - warmup_steps) / max(1, max_steps - warmup_steps))
+    if time_share >= KNOWN_SPEED and time_share * max_steps > step:
+        done = time_share
+    return risen * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
