@@ -413,10 +413,9 @@ relative to that of the training.
 
 {summary}
 
-Rows with fewer than four seeds were measured before this version used the alignment loss for such tasks. A row has the
-settings with which it was measured; since then, batches for fewer than 3,600 words were made smaller, and steps more.
-No published figures were found for old spelling (Bollmann 2019) by language, nor for these molecules and this Japanese
-corpus.
+A row has the settings with which it was measured; since then, batches for fewer than 3,600 words were made smaller, and
+steps more. No published figures were found for old spelling (Bollmann 2019) by language, nor for these molecules and
+this Japanese corpus.
 
 {table}
 """

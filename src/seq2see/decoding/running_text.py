@@ -29,8 +29,8 @@ SHORTEST_LIMIT = 64
 number if it is greater. If the model can read fewer tokens, its own limit takes precedence.
 """
 LANGUAGE_KINDS = ("unigram", "bpe", "jamo", "imported")
-"""Kinds of tokenizers that suggest a human language if the run does not name its languages; `pattern` and `symbols`
-exclude one, and `characters` may be used for anything.
+"""Kinds of tokenizers that suggest a human language if the run does not name its languages; `pattern`, `symbols` and
+`marks` exclude one, and `characters` may be used for anything.
 """
 LETTERS = 0.75
 """A run that does not name its languages counts as one between human languages only if, on each side of the validation

@@ -336,8 +336,10 @@ def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
 
 def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
     match kind:
-        case "symbols" | "marks":
-            return f"only {counted(len(side.lexicon), 'distinct word')}{' of letters and marks' * (kind == 'marks')}"
+        case "symbols":
+            return f"only {counted(len(side.lexicon), 'distinct word')}"
+        case "marks":
+            return f"{counted(len(side.lexicon), 'symbol')}, with marks such as tone or length"
         case "pattern":
             return "the text is molecules in SMILES notation"
         case "jamo":

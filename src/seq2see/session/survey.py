@@ -265,8 +265,8 @@ which a tokenizer of characters or of Korean letters is preferred.
 
 
 MARKED = 0.02
-"""Minimum mean number of marks for each symbol of the targets, such as the signs of tone and length of phonemes, for
-which they are split off (`tokens.marks`). It is 0.08 to 0.22 for languages that write them, and 0.003 for English.
+"""Minimum mean number of marks for each phoneme of the targets, such as the signs of tone and length, for which they
+are split off (`tokens.marks`). It is 0.07 to 0.33 for languages that write such marks, and 0.003 for English.
 """
 
 
@@ -302,7 +302,7 @@ def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random, is_t
     if is_target and closed:
         if _are_spaced_otherwise(few):
             kinds = "unigram", "characters"
-        elif marks.per_symbol(lines) >= MARKED:
+        elif marks.per_phoneme(lines) >= MARKED:
             kinds = ("marks",)
     return Text(side, lines, kinds, closed, where, count)
 

@@ -6,13 +6,13 @@ an entry for each combination, so that a model must learn for each vowel anew wh
 
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
 from seq2see.errors import DataError
-from seq2see.tokens.interface import normal_form
+from seq2see.tokens.interface import LONGEST_TOKEN, normal_form
 
 CIRCLE: Final = "\u25cc"
 """The dotted circle, which stands for the letter in the token of a mark, as in Unicode's tables."""
@@ -22,13 +22,25 @@ letter nearly always has tells nothing, and would only make the output longer.
 """
 MOST_SPLIT: Final = 8
 """Maximum number of marks that are split off one symbol; languages use fewer."""
+CEDILLA: Final = "\u0327"
+"""Not a mark here: decomposed, the phonetic letter `ç` is a `c` with a cedilla, but it has nothing to do with `c`."""
+LONGEST_PHONEME: Final = 2
+"""Phonemes are written with one letter or two, as in `t͡ʃ` and `aɪ`, besides their marks."""
+MOST_WORDS: Final = 0.01
+"""Symbols are taken for phonemes if at most this share of them has more than `LONGEST_PHONEME` letters. Otherwise they
+are words, such as French ones with accents, or signs of another notation.
+"""
 
 
 @lru_cache(4096)
 def is_mark(character: str) -> bool:
-    """Return whether a character marks a letter: a combining mark, a modifier letter such as `ː`, or a tone letter."""
-    category = unicodedata.category(character)
-    return category in ("Mn", "Lm") or (category == "Sk" and not character.isascii())
+    """Return whether a character marks a letter: a combining mark, a modifier letter such as `ː`, or a tone letter.
+
+    Those for the appearance of emoji, which begin at U+FE00, are not marks.
+    """
+    if character.isascii() or character == CEDILLA or character >= "\ufe00":
+        return False
+    return unicodedata.category(character) in ("Mn", "Lm", "Sk")
 
 
 def is_token_of_mark(token: str) -> bool:
@@ -55,6 +67,8 @@ def forms(symbol: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         elif is_mark(symbol[0]):
             symbol, before = symbol[1:], (*before, symbol[0] + CIRCLE)
         else:
+            return
+        if is_token_of_mark(symbol):  # a dotted circle in the text: as a letter, it could not be told from a mark
             return
         yield symbol, (*before, symbol, *after)
 
@@ -92,9 +106,11 @@ def join(tokens: Iterable[str], composed: bool) -> str:
 def learn(texts: Iterable[str], tags: Collection[str] = ()) -> tuple[Counter[str], bool]:
     """Return how often each token occurs in texts, and whether all of these are composed (NFC).
 
-    Language tags are not counted, nor are symbols that could not be told from the token of a mark.
+    Language tags are not counted, nor are symbols that could not be told from the token of a mark or are too long.
     """
     symbols = Counter(symbol for text in texts for symbol in text.split() if not is_token_of_mark(symbol))
+    for symbol in [symbol for symbol in symbols if len(symbol) > LONGEST_TOKEN]:
+        del symbols[symbol]
     for tag in tags:
         symbols.pop(tag, None)
     if not symbols:
@@ -102,14 +118,26 @@ def learn(texts: Iterable[str], tags: Collection[str] = ()) -> tuple[Counter[str
     composed = all(unicodedata.is_normalized("NFC", symbol) for symbol in symbols)
     if composed:
         symbols = Counter({normal_form("NFD", symbol): count for symbol, count in symbols.items()})
-    return count_tokens(symbols), composed
+    counts = count_tokens(symbols)
+    for tag in tags:  # what is left of a tag with a mark behind it
+        counts.pop(tag, None)
+    return counts, composed
 
 
-def per_symbol(texts: Iterable[str]) -> float:
-    """Return the mean number of marks that are split off a symbol of texts, which must have symbols."""
+def per_phoneme(texts: Sequence[str]) -> float:
+    """Return the mean number of marks that are split off a symbol of texts; 0 if the symbols are not phonemes."""
+    symbols = Counter(symbol for text in texts for symbol in text.split())
+    words = sum(count for symbol, count in symbols.items() if _letters(symbol) > LONGEST_PHONEME)
+    if not symbols or words > MOST_WORDS * symbols.total() or any(map(is_token_of_mark, symbols)):
+        return 0.0
     counts, _ = learn(texts)
     marks = sum(count for token, count in counts.items() if is_token_of_mark(token))
     return marks / max(1, counts.total() - marks)
+
+
+def _letters(symbol: str) -> int:
+    """Return the number of characters of a symbol that are neither marks nor a cedilla."""
+    return sum(not is_mark(character) and character != CEDILLA for character in normal_form("NFD", symbol))
 
 
 def count_tokens(symbols: Mapping[str, int]) -> Counter[str]:

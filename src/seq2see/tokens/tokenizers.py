@@ -159,7 +159,7 @@ class Listed(BaseTokenizer):
         cut = cls(setup, (), pattern).cut
         counts, letters = Counter[str](), Counter[str]()
         for text in texts:
-            counts.update(cut(text))
+            counts.update(each for each in cut(text) if len(each) <= LONGEST_TOKEN)
             if cls.spells:
                 letters.update(text)
         if not counts:
@@ -356,11 +356,11 @@ class Tagged(BaseTokenizer):
         super().__init__(TokenizerSetup(inner.kind, inner.normalization, inner.tags))
         self.inner, self.words = inner, words
         self.counts_characters = inner.counts_characters
-        self._marks = sorted(words.front | words.back)
-        self._ids = {mark: id for id, mark in enumerate(self._marks, start=len(inner))}
+        self._tag_words = sorted(words.front | words.back)
+        self._ids = {tag: id for id, tag in enumerate(self._tag_words, start=len(inner))}
 
     def __len__(self) -> int:
-        return len(self.inner) + len(self._marks)
+        return len(self.inner) + len(self._tag_words)
 
     def sections(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield the parts of a normalised text in order, and whether each is a tag, or part of one, that is a token."""
@@ -381,15 +381,15 @@ class Tagged(BaseTokenizer):
         size, text = len(self.inner), ""
         for inside, group in itertools.groupby(ids, key=lambda id: id < size):
             run = list(group)
-            text += self.inner.decode(run) if inside else "".join(self._marks[id - size] for id in run)
+            text += self.inner.decode(run) if inside else "".join(self._tag_words[id - size] for id in run)
         return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         size = len(self.inner)
-        return [self.inner.pieces([id])[0] if id < size else visible(self._marks[id - size].strip()) for id in ids]
+        return [self.inner.pieces([id])[0] if id < size else visible(self._tag_words[id - size].strip()) for id in ids]
 
     def spellings(self) -> list[str]:
-        return self.inner.spellings() + self._marks
+        return self.inner.spellings() + self._tag_words
 
     def _parts(self, text: str) -> Iterable[str]:
         normal = normalize(without_tag(text, self.tags), self.normalization)

@@ -240,7 +240,7 @@ def test_marks_of_phonemes_are_split_off_targets_that_have_them() -> None:
         assert kinds(pairs)[1] == kind
         assert kinds([(target, source) for source, target in pairs])[0] == "symbols", "was measured for targets only"
     found = suggest.suggest(look(repeated(lambda: (word(), phones(toned)), 2000)))
-    assert "letters and marks" in found.reasons["target"]
+    assert "with marks" in found.reasons["target"]
     config.resolve(found.settings)
 
 

@@ -10,6 +10,7 @@ import pytest
 from seq2see import special
 from seq2see.errors import DataError, RunError
 from seq2see.tokens import marks, spans, tokenizers
+from seq2see.tokens.interface import LONGEST_TOKEN
 
 SERBO_CROATIAN = ["d r ǎː ʒ i", "ʒ îː v o t", "i z a ɡ r ǎ d", "r̂ d a t͡ʃ", "o b a a i r", "d i n a r"]
 COMPOSED = unicodedata.normalize("NFC", "á̰ a a̰ á")
@@ -122,9 +123,39 @@ def test_the_file_holds_whether_text_is_composed(tmp_path: Path) -> None:
         tokenizers.load(tmp_path / "tokenizer.json")
 
 
-def test_how_many_marks_a_symbol_has():
-    assert marks.per_symbol(SERBO_CROATIAN) == pytest.approx(6 / 32)
-    assert marks.per_symbol(["AH0 L OW1", "t͡ʃ a"]) == 0
+def test_how_many_marks_a_phoneme_has():
+    assert marks.per_phoneme(SERBO_CROATIAN) == pytest.approx(6 / 32)
+    assert marks.per_phoneme(["AH0 L OW1", "t͡ʃ a"]) == 0
+    assert marks.per_phoneme([]) == marks.per_phoneme(["", " "]) == 0
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["un été très chaud", "la forêt est là"],  # words with accents, which also occur without
+        ["ç o c", "ç a c a"],  # the cedilla belongs to the phonetic letter
+        ["☀\ufe0f ☀", "❤ ❤\ufe0f"],  # the appearance of emoji
+        ["a ◌ː aː a", "aː ◌ː"],  # signs that look like the tokens of marks
+    ],
+)
+def test_symbols_that_are_no_phonemes_with_marks_have_none(texts: list[str]) -> None:
+    assert marks.per_phoneme(texts) == 0
+
+
+def test_a_dotted_circle_with_marks_is_not_split_into_what_would_be_the_token_of_a_mark():
+    assert list(marks.forms("◌ːː")) == [("◌ːː", ("◌ːː",))]
+
+
+def test_a_symbol_that_is_too_long_for_a_token_is_unknown():
+    long = "a" * (LONGEST_TOKEN + 1)
+    for kind in ("marks", "symbols"):
+        learned = tokenizers.train(kind, [f"a aː i {long} iː"], 100)
+        assert learned.unknown(f"a {long} iː") == [long]
+
+
+def test_what_is_left_of_a_language_tag_with_a_mark_behind_it_is_no_token():
+    learned = tokenizers.train("marks", ["<2de> a aː <2de>ː", "<2de> i iː <2de>ː"], 100, tags=["<2de>"])
+    assert learned.spellings().count("<2de>") == 1
 
 
 def test_the_most_frequent_tokens_are_in_a_small_vocabulary():
