@@ -1,5 +1,7 @@
-"""Choose which columns of a table, or which fields of a JSON record, hold the source and the target."""
+"""Find the delimiter of a CSV file, and which columns of a table or fields of a JSON record are source and target."""
 
+import contextlib
+import csv
 import difflib
 import re
 import shlex
@@ -131,6 +133,33 @@ def are_languages(one: str, other: str) -> bool:
 def _is_numbered(names: Sequence[str]) -> bool:
     """Return whether the first of three or more columns is `id` or `no`: row numbers, not Indonesian or Norwegian."""
     return len(names) > 2 and names[0].lower() in ("id", "no")
+
+
+# Delimiters
+
+
+def delimiter(beginning: Sequence[str]) -> str:
+    """Return the delimiter of a CSV file: a comma, or the semicolon of many European spreadsheets.
+
+    It is the semicolon if that divides the first row, and either no comma does, or only the semicolon gives two columns
+    in every row.
+    """
+    commas, semicolons = (_widths(beginning, sign) for sign in ",;")
+    if not (commas and semicolons) or semicolons[0] == 1:
+        return ","
+    return ";" if commas[0] == 1 or ({*semicolons} == {2} != {*commas}) else ","
+
+
+def _widths(beginning: Sequence[str], sign: str) -> list[int]:
+    """Return the number of columns of each non-empty row, read without strict quoting: with the wrong delimiter, quotes
+    are misplaced.
+    """
+    widths = []
+    with contextlib.suppress(csv.Error):
+        for row in csv.reader(beginning, delimiter=sign):
+            if any(cell.strip() for cell in row):
+                widths.append(len(row))
+    return widths
 
 
 # Words for messages

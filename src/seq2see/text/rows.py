@@ -8,7 +8,6 @@ an error.
 """
 
 import codecs
-import contextlib
 import csv
 import gzip
 import json
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Final, NamedTuple, cast
 
 from seq2see.errors import DataError, nearest
-from seq2see.text import languages
+from seq2see.text import columns, languages
 from seq2see.text.pair import NOTHING, Pair, Sides
 
 FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
@@ -376,7 +375,7 @@ def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
     """Yield records with the number of their first line. If a record is not valid CSV, its first line is yielded
     as faulty; strict reading then ends, and lenient reading resumes at the next line."""
     source = _RecordLines(lines(path, faults))
-    delimiter = _delimiter(source.beginning())
+    delimiter = columns.delimiter(source.beginning())
     reader = csv.reader(source, delimiter=delimiter, strict=True)  # not strict, an open quote would swallow the file
     while True:
         source.begin()
@@ -399,30 +398,6 @@ def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
         for line in source.taken:
             fault |= line[2]
         yield source.taken[0][0], cells, fault
-
-
-def _delimiter(beginning: Sequence[str]) -> str:
-    """Return the delimiter of a CSV file: a comma, or the semicolon of many European spreadsheets.
-
-    It is the semicolon if that divides the first row, and either no comma does, or only the semicolon gives two columns
-    in every row.
-    """
-    commas, semicolons = (_widths(beginning, delimiter) for delimiter in ",;")
-    if not (commas and semicolons) or semicolons[0] == 1:
-        return ","
-    return ";" if commas[0] == 1 or ({*semicolons} == {2} != {*commas}) else ","
-
-
-def _widths(beginning: Sequence[str], delimiter: str) -> list[int]:
-    """Return the number of columns of each non-empty row, read without strict quoting: with the wrong delimiter, quotes
-    are misplaced.
-    """
-    widths = []
-    with contextlib.suppress(csv.Error):
-        for row in csv.reader(beginning, delimiter=delimiter):
-            if any(cell.strip() for cell in row):
-                widths.append(len(row))
-    return widths
 
 
 @dataclass
