@@ -253,6 +253,17 @@ def test_carriage_returns_alone_are_told_by_both(cli) -> None:
     assert len(list(Pairs("clean.tsv"))) == 100
 
 
+def test_names_of_columns_are_told_and_trained_on(cli) -> None:
+    Path("x.tsv").write_text("\n".join(["command\taction", *good(60)]) + "\n", encoding="utf-8")
+    ended = cli("train", "x.tsv", "--valid", "5", "--out", "run", *QUICK)
+    assert ended.code == 0, ended.err
+    (line,) = [line for line in ended.err.splitlines() if "names of columns" in line]
+    assert line.startswith("x.tsv, line 1: 'command' and 'action' look like names of columns, but are read as a pair.")
+    assert line.endswith("add --source-column command --target-column action")
+    manifest = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["pairs"] + manifest["validation_pairs"] == 61
+
+
 def test_training_on_healthy_pairs_says_nothing_of_it(cli) -> None:
     Path("pairs.tsv").write_text("\n".join(good(100)) + "\n", encoding="utf-8")
     ended = cli("train", "pairs.tsv", "--out", "run", *QUICK)

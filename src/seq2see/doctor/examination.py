@@ -18,7 +18,7 @@ from seq2see.doctor import characters, line_shifts, side_words
 from seq2see.doctor.findings import KINDS, SHOWN, Book, Diagnosis, Example, Mask
 from seq2see.doctor.raw import RawPairs
 from seq2see.text.pair import NOTHING, Sides
-from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE
+from seq2see.text.rows import FOREIGN, NAMES, NARROW, RECORD, UNPAIRED, WIDE
 
 BLOCK: Final = 2048
 """Maximum number of consecutive pairs that the doctor measures together as one block."""
@@ -42,7 +42,7 @@ is reported as labels, if all its values are numbers.
 """
 
 _EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
-    1 << bit for bit in range(5, 15)
+    1 << bit for bit in range(6, 16)
 )
 _BROKEN: Final = FOREIGN | RECORD | NARROW | UNPAIRED | _EMPTY
 _ROW: Final = np.dtype(
@@ -231,6 +231,7 @@ class Examination:
         if good[:1].any() and side_words.is_header(*self._first):
             labels = Sides(self._first[0].lower(), self._first[1].lower())
             book.add("header", np.arange(len(flags)) == 0)
+        book.add("first line", good & (book.reasons == 0) & ((flags & NAMES) > 0))
         for name, flag in (("lost", _LOST), ("mojibake", _MOJIBAKE), ("breaks", _BREAKS), ("controls", _CONTROLS)):
             book.add(name, good & ((flags & flag) > 0))
 

@@ -5,8 +5,10 @@ import csv
 import difflib
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from seq2see.errors import DataError, nearest
@@ -40,6 +42,28 @@ OWN: Final = HEADERS[0]
 further references.
 """
 REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
+
+_USUAL: Final = frozenset(
+    f"""
+    {" ".join(name.replace("_", " ") for pair in HEADERS for name in pair if len(name) > 1)}
+    action article code command corrected correct document form grapheme graphemes historical inflected intent
+    ipa lemma modern name noisy normalised normalized original phoneme phonemes phrase product products pronunciation
+    query raw reactant reactants snippet smiles spelling sql summary title transcription transliteration utterance word
+    words 단어 대답 동작 명령 문장 발음 방언 번역 본문 사투리 요약 입력 정답 제목 출력 표준어
+    """.split()
+)
+"""Words that are usual in names of columns, in lower case. They are evidence that a first row is a header, but do not
+suffice for skipping it, as the names in `HEADERS` do.
+"""
+_NAME: Final = re.compile(r"[^\W\d_]\w*(?:[ -]\w+)?")
+_LONGEST_NAME: Final = 30
+"""Maximum number of characters of a cell that may be the name of a column which is not well known."""
+_FEWEST_ROWS: Final = 20
+"""Minimum number of rows after the first one by which names that are not usual are recognised."""
+_RARE: Final = 1 / 200
+"""Maximum share of other rows that look as much like a header as the first row does. In a corpus in random order, the
+probability that a pair which is not a header is taken for one is about as small.
+"""
 
 
 def choose(names: list[str], asked: Sides, spoken: Sides) -> tuple[list[int] | None, bool]:
@@ -130,6 +154,59 @@ def are_languages(one: str, other: str) -> bool:
     return None not in codes and codes[0] != codes[1] and alike
 
 
+def look_like_names(rows: Sequence[tuple[str, str]]) -> bool:
+    """Return whether the first of some rows, each of source and target, looks like names of columns; it may be a pair.
+
+    Both cells are names of one or two words, different from each other, and not both are also cells of other rows. They
+    consist of words that are usual for columns, as in nearly no other row; or nearly no other row has two cells that
+    look like names and have words, or letters, that occur nowhere else on their side.
+    """
+    first, *others = dict.fromkeys(rows)
+    if not all(map(_is_name, first)) or first[0].lower() == first[1].lower() or {*first} <= {*chain(*others)}:
+        return False
+
+    def is_rare(holds: Callable[[tuple[str, str]], bool]) -> bool:
+        return holds(first) and sum(map(holds, others)) <= _RARE * len(others)
+
+    if all(map(_is_usual, first)):
+        return is_rare(lambda row: all(map(_is_usual, row)))
+    if len(others) < _FEWEST_ROWS:
+        return False
+    sides = list(zip(first, *others, strict=True))
+    words = [Counter(chain(*(set(text.split()) for text in side))) for side in sides]
+    letters = [Counter(chain(*map(set, side))) for side in sides]
+
+    def are_new_words(row: tuple[str, str]) -> bool:
+        """Return whether no other row has the words of this one on the same side, unless they are usual for columns."""
+        return all(
+            _is_usual(text) or all(counts[word] == 1 for word in text.split())
+            for text, counts in zip(row, words, strict=True)
+        )
+
+    def has_new_letters(row: tuple[str, str]) -> bool:
+        """Return whether no other row has most of the letters of one of the cells on the same side."""
+        return any(
+            2 * sum(counts[letter] == 1 for letter in text if letter.isalpha()) > sum(map(str.isalpha, text))
+            for text, counts in zip(row, letters, strict=True)
+        )
+
+    return is_rare(lambda row: all(map(_is_name, row)) and are_new_words(row)) or (
+        are_new_words(first) and is_rare(has_new_letters)
+    )
+
+
+def _is_name(text: str) -> bool:
+    return 1 < len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def _is_usual(name: str) -> bool:
+    """Return whether a text consists of words usual in names of columns and names of languages: `english text`."""
+    if not _is_name(name):
+        return False
+    words = re.findall(r"[^\W\d_]+", name.lower())
+    return all(word in _USUAL or ((len(word) > 3 or not word.isascii()) and languages.known(word)) for word in words)
+
+
 def _is_numbered(names: Sequence[str]) -> bool:
     """Return whether the first of three or more columns is `id` or `no`: row numbers, not Indonesian or Norwegian."""
     return len(names) > 2 and names[0].lower() in ("id", "no")
@@ -195,6 +272,16 @@ def options_for(names: Sequence[str]) -> str:
     if looks_named or (first and len(small) == len(names) and all(names)):
         return _options(names[0], names[1])
     return f"{_options(str(first + 1), str(first + 2))} (or, if the first line is a header, the names in it)"
+
+
+def possible_names(path: Path, line: int | str, source: str, target: str) -> tuple[str, str]:
+    """Return a note for `train` about a first row that looks like names of columns, and advice for the doctor."""
+    options = _options(source, target)
+    return (
+        f"{path}, line {line}: '{source}' and '{target}' look like names of columns, but are read as a pair. "
+        f"If they are names, add {options}",
+        f"It is read as a pair. If it is a header, add {options} to the command, or delete the line.",
+    )
 
 
 def _options(source: str, target: str) -> str:

@@ -99,10 +99,9 @@ class Pairs:
         """Yield every row with flags of its faults, which are also reported to `faults`."""
         path = self.paths[0]
         match self.format:
-            case "tsv":
-                return self._table(rows.tsv_rows(path, faults), faults)
-            case "csv":
-                return self._table(rows.csv_rows(path, faults), faults)
+            case "tsv" | "csv":
+                read = rows.tsv_rows if self.format == "tsv" else rows.csv_rows
+                return rows.examined(path, self._table(read(path, faults), faults), self._told, faults)
             case "jsonl":
                 return self._records(faults)
             case "text":
@@ -123,8 +122,8 @@ class Pairs:
                 continue
             if not names:
                 names = texts
-                places, is_header = self._choose(names, number, faults)
-                if is_header:
+                places, self._told.header = self._choose(names, number, faults)
+                if self._told.header:
                     continue
             if places is None:
                 two = len(texts) == 2

@@ -48,9 +48,13 @@ csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
 CSV_LINES: Final = 50
 """Maximum number of lines at the beginning of a CSV file from which its delimiter is recognised."""
 
-FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
+FIRST_ROWS: Final = 1000
+"""Maximum number of rows at the beginning of a table by which a header is recognised that was read as a pair."""
+
+FOREIGN, RECORD, NARROW, WIDE, UNPAIRED, NAMES = (1 << bit for bit in range(6))
 """Bit flags for the faults of a row, in this order: not UTF-8; not JSON or CSV, or a record without source or target;
-too few columns; too many columns; no line of the same number in the other of two parallel files.
+too few columns; too many columns; no line of the same number in the other of two parallel files; a first row that looks
+like names of columns.
 """
 NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
@@ -402,11 +406,41 @@ def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
 
 @dataclass
 class Told:
-    """Languages that a file states, and notes about how it was read."""
+    """Languages that a file states, whether it has a header, and notes about how it was read."""
 
     languages: Sides = NOTHING
+    header: bool = False
+    """Whether the first row of a table was taken for a header, and so not for a pair."""
     notes: dict[str, None] = field(default_factory=dict)
     """Notes for the user; each is kept once, even if the file is read several times."""
+
+
+def examined(path: Path, table: Iterator[Row], told: Told, faults: Faults) -> Iterator[Row]:
+    """Yield the rows of a table; a first row that looks like names of columns is noted or, for the doctor, flagged."""
+    first: list[Row] = []
+    size = 0
+    for row in table:
+        first.append(row)
+        size += len(row.source) + len(row.target)
+        if not faults.lenient:
+            yield row
+        if len(first) == FIRST_ROWS or size >= LONGEST_FIELD:
+            break
+    whole = [number for number, row in enumerate(first) if row.source and row.target and not row.faults]
+    if whole and not told.header:
+        row = first[whole[0]]
+        if row.source.lower() != row.target.lower() and columns.look_like_names(
+            [(first[number].source, first[number].target) for number in whole]
+        ):
+            note, advice = columns.possible_names(path, row.line, row.source, row.target)
+            faults.tell("first line", "", advice)
+            if faults.lenient:
+                first[whole[0]] = row._replace(faults=NAMES)
+            else:
+                told.notes[note] = None
+    if faults.lenient:
+        yield from first
+    yield from table
 
 
 def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:

@@ -43,6 +43,17 @@ def test_what_is_kept_repaired_and_dropped(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.dropped.tsv", "clean.tsv"]
 
 
+def test_a_first_line_that_may_be_a_header_is_told_and_kept(tmp_path: Path) -> None:
+    lines = ["command\taction", *("\t".join(pair) for pair in sentences(100))]
+    (tmp_path / "x.tsv").write_text("\n".join(lines), encoding="utf-8")
+    rows = RawPairs(Pairs(tmp_path / "x.tsv"))
+    diagnosis = examination.examine(rows)
+    (finding,) = diagnosis.problems
+    assert (finding.name, finding.count, finding.examples) == ("first line", 1, ((1, "command", "action"),))
+    assert "--source-column command --target-column action" in finding.advice
+    assert cleaning.write(rows, diagnosis, tmp_path / "clean.tsv") == (101, 0, 0)
+
+
 def test_what_is_dropped_keeps_all_its_columns(tmp_path: Path) -> None:
     lines = ["\t".join(pair) for pair in sentences(100)]
     lines[3] += "\tmore\t\tand more"

@@ -12,7 +12,7 @@ from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, ReadingOptions, Row
+from seq2see.text.rows import FOREIGN, NAMES, NARROW, RECORD, UNPAIRED, WIDE, ReadingOptions, Row
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,15 @@ def test_columns_that_nobody_chose() -> None:
     pairs = opened("x.csv", "id,text,class\n1,a,b\n")
     assert list(pairs) == [Row(1, "id", "text", WIDE, ("class",)), Row(2, "1", "a", WIDE, ("b",))]
     assert pairs.about()["further"][1].endswith("--source-column text --target-column class")
+
+
+def test_names_read_as_a_pair_in_any_file() -> None:
+    Path("a.tsv").write_text("a\tb\n")
+    Path("b.csv").write_text("command,action\njump,JUMP\n")
+    pairs = RawPairs(Pairs("a.tsv"), Pairs("b.csv"))
+    assert [row.faults for row in pairs] == [0, NAMES, 0]
+    assert "--source-column command --target-column action" in pairs.about()["first line"][1]
+    assert Pairs("b.csv").notes == []
 
 
 def test_fields_of_jsonl() -> None:

@@ -571,6 +571,37 @@ class TestKnownColumns:
         assert "further references" in note
         assert note.endswith("--source-column 'Quelle (DE)' --target-column Ziel")
 
+    def test_names_that_are_not_well_known_are_read_and_noted(self) -> None:
+        content = "\ncommand,action\nturn left,LEFT\njump,JUMP\n"
+        for name, text in (("x.csv", content), ("x.tsv", content.replace(",", "\t"))):
+            pairs = Pairs(write(name, text))
+            assert sides(pairs) == [("command", "action"), ("turn left", "LEFT"), ("jump", "JUMP")]
+            assert pairs.notes == [
+                f"{name}, line 2: 'command' and 'action' look like names of columns, but are read as a pair. "
+                "If they are names, add --source-column command --target-column action"
+            ]
+            assert len(list(pairs)) == len(list(pairs)) == 3
+            assert len(pairs.notes) == 1
+            chosen = Pairs(name, ReadingOptions(columns=Sides("command", "action")))
+            assert sides(chosen) == [("turn left", "LEFT"), ("jump", "JUMP")]
+            assert chosen.notes == []
+
+    def test_columns_chosen_by_number_under_a_header(self) -> None:
+        pairs = Pairs(write("x.csv", "id,text,summary\n1,a,b\n"), ReadingOptions(columns=Sides("2", "3")))
+        assert sides(pairs) == [("text", "summary"), ("a", "b")]
+        assert pairs.notes[0].endswith("add --source-column text --target-column summary")
+
+    def test_nothing_is_noted_under_a_header(self) -> None:
+        pairs = Pairs(write("x.tsv", "source\ttarget\nword\tphonemes\n"))
+        assert sides(pairs) == [("word", "phonemes")]
+        assert len(pairs.notes) == 1
+
+    def test_rows_after_those_that_are_examined(self) -> None:
+        many = [(f"source {number}", f"target {number}") for number in range(2500)]
+        pairs = Pairs(write("x.tsv", "".join(f"{source}\t{target}\n" for source, target in many)))
+        assert sides(pairs) == many
+        assert pairs.notes == []
+
     def test_further_references_of_a_header(self) -> None:
         write("x.csv", "Q,A,label,reference2\na,b,0,c\n")
         assert [pair.references for pair in Pairs("x.csv", references=True)] == [("c",)]
