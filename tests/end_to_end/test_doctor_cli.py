@@ -264,6 +264,19 @@ def test_names_of_columns_are_told_and_trained_on(cli) -> None:
     assert manifest["pairs"] + manifest["validation_pairs"] == 61
 
 
+def test_quotes_around_all_texts_are_told_by_both(cli) -> None:
+    lines = ['"' + line.replace("\t", '"\t"') + '"\n' for line in good(60)]
+    Path("x.tsv").write_text("".join(lines), encoding="utf-8")
+    ended = cli("train", "x.tsv", "--valid", "5", "--out", "run", *QUICK)
+    assert ended.code == 0, ended.err
+    (line,) = [line for line in ended.err.splitlines() if "in quotes" in line]
+    assert line.endswith("Write a copy without quotes: seq2see doctor x.tsv --write clean.tsv")
+    ended = cli("doctor", "x.tsv", "--write", "clean.tsv")
+    assert ended.err == ""
+    assert "quotes, 60 pairs (100 %): all texts are in quotes" in ended.out
+    assert Path("clean.tsv").read_text(encoding="utf-8").splitlines() == good(60)
+
+
 def test_training_on_healthy_pairs_says_nothing_of_it(cli) -> None:
     Path("pairs.tsv").write_text("\n".join(good(100)) + "\n", encoding="utf-8")
     ended = cli("train", "pairs.tsv", "--out", "run", *QUICK)

@@ -1,6 +1,6 @@
 """Find what is wrong with a corpus, and which pairs to drop.
 
-One pass measures every pair and stores 46 bytes for it; `Examination.diagnose` then judges all pairs at once, since
+One pass measures every pair and stores 48 bytes for it; `Examination.diagnose` then judges all pairs at once, since
 whether a pair is odd depends on what is usual in the corpus. Equal texts are found by 64-bit hashes: with 10 million
 different pairs, the chance that any two are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
@@ -18,7 +18,7 @@ from seq2see.doctor import characters, line_shifts, side_words
 from seq2see.doctor.findings import KINDS, SHOWN, Book, Diagnosis, Example, Mask
 from seq2see.doctor.raw import RawPairs
 from seq2see.text.pair import NOTHING, Sides
-from seq2see.text.rows import FOREIGN, NAMES, NARROW, RECORD, UNPAIRED, WIDE
+from seq2see.text.rows import FOREIGN, NAMES, NARROW, QUOTED, RECORD, UNPAIRED, WIDE
 
 BLOCK: Final = 2048
 """Maximum number of consecutive pairs that the doctor measures together as one block."""
@@ -42,14 +42,14 @@ is reported as labels, if all its values are numbers.
 """
 
 _EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
-    1 << bit for bit in range(6, 16)
+    1 << bit for bit in range(7, 17)
 )
 _BROKEN: Final = FOREIGN | RECORD | NARROW | UNPAIRED | _EMPTY
 _ROW: Final = np.dtype(
     [(name, "u8") for name in ("source", "pair", "near_source", "near_pair")]
     + [(f"{side}_{name}", "u2") for side in ("source", "target") for name in ("length", "digits")]
     + [(f"{side}_{name}", "u1") for side in ("source", "target") for name in ("script", "signs")]
-    + [("flags", "u2")]
+    + [("flags", "u4")]
 )
 
 
@@ -231,6 +231,7 @@ class Examination:
         if good[:1].any() and side_words.is_header(*self._first):
             labels = Sides(self._first[0].lower(), self._first[1].lower())
             book.add("header", np.arange(len(flags)) == 0)
+        book.add("quotes", good & ((flags & QUOTED) > 0))
         book.add("first line", good & (book.reasons == 0) & ((flags & NAMES) > 0))
         for name, flag in (("lost", _LOST), ("mojibake", _MOJIBAKE), ("breaks", _BREAKS), ("controls", _CONTROLS)):
             book.add(name, good & ((flags & flag) > 0))
@@ -261,10 +262,10 @@ class Examination:
             (self.column("source_length")[good], self.column("target_length")[good]),
             book.reasons,
             swapped & kept,
-            kept & ((flags & (_MOJIBAKE | _BREAKS | _CONTROLS)) > 0),
+            kept & ((flags & (QUOTED | _MOJIBAKE | _BREAKS | _CONTROLS)) > 0),
         )
 
-    def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+    def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint32]) -> Mask:
         """Mark pairs whose source and target are exchanged: by the usual scripts of the sides if these are known and
         differ, else by their words."""
         source, target = scripts
@@ -274,7 +275,7 @@ class Examination:
         found: Mask = pure & (self.column("source_script") == target) & (self.column("target_script") == source)
         return found
 
-    def _foreign(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+    def _foreign(self, scripts: tuple[int, int], flags: NDArray[np.uint32]) -> Mask:
         """Mark pairs with a text whose script, that of nine in ten letters, is unusual on its side, except texts of
         fewer than 5 characters, or fewer than 40 in Latin letters: names and commands occur everywhere."""
         names = characters.tables().scripts
@@ -305,7 +306,7 @@ class Examination:
             book.add(name, found, what=what, gravity=self._share * hit / max(1, total))
             before |= found
 
-    def _same_texts(self, good: Mask, flags: NDArray[np.uint16], scripts: tuple[int, int], book: "Book") -> None:
+    def _same_texts(self, good: Mask, flags: NDArray[np.uint32], scripts: tuple[int, int], book: "Book") -> None:
         copies = good & ((flags & _COPY) > 0)
         # Where sides share many words (spelling, normalisation) a copy is an answer like any other.
         related = scripts[0] == scripts[1] and (not self._shared or float(np.mean(self._shared)) > 0.2)
@@ -390,7 +391,7 @@ def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
-    flags = np.array(faults, np.uint16)
+    flags = np.array(faults, np.uint32)
     measures = characters.measure(texts)
     changed = False
     for place in np.flatnonzero(measures.damaged):
@@ -405,8 +406,8 @@ def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], lis
     for place in np.flatnonzero(measures.script == 0):
         if characters.is_invisible(texts[place]):
             flags[place // 2] |= _EMPTY
-    flags |= np.where(source.pure, _PURE_SOURCE, 0).astype(np.uint16)
-    flags |= np.where(target.pure, _PURE_TARGET, 0).astype(np.uint16)
+    flags |= np.where(source.pure, _PURE_SOURCE, 0).astype(np.uint32)
+    flags |= np.where(target.pure, _PURE_TARGET, 0).astype(np.uint32)
     for row in np.flatnonzero((source.length == target.length) & (source.script > 0)):
         if (text := texts[2 * row]) == texts[2 * row + 1]:
             flags[row] |= _COPY if " " in text or (len(text) >= 20 and not text.isascii()) else _SAME_WORD

@@ -101,7 +101,8 @@ class Pairs:
         match self.format:
             case "tsv" | "csv":
                 read = rows.tsv_rows if self.format == "tsv" else rows.csv_rows
-                return rows.examined(path, self._table(read(path, faults), faults), self._told, faults)
+                table = self._table(read(path, faults), faults)
+                return rows.examined(path, table, self._told, faults, self._way_out("quotes"))
             case "jsonl":
                 return self._records(faults)
             case "text":
@@ -160,13 +161,13 @@ class Pairs:
             faults.add(self.paths[0], number, f"{columns.count(texts)}, {expected}", hint)
         return Row(number, texts[0], "".join(texts[1:2]), fault, tuple(texts[2:]))
 
-    def _way_out(self) -> str:
-        """Return advice with the command that writes a copy without faulty rows; empty if it would lose references."""
+    def _way_out(self, faulty: str = "such rows") -> str:
+        """Return advice with the command that writes a copy without faults; empty if it would lose references."""
         if self.references:
             return ""
         chosen = ReadingOptions(columns=self.columns).words()
         command = shlex.join([str(self.paths[0]), *chosen])
-        return f"Write a copy without such rows: seq2see doctor {command} --write clean.tsv"
+        return f"Write a copy without {faulty}: seq2see doctor {command} --write clean.tsv"
 
     def _choose(self, names: list[str], number: int, faults: Faults) -> tuple[list[int] | None, bool]:
         """Return the column indices of source, target and further references, or None if no names are known; and

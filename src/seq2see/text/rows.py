@@ -49,12 +49,16 @@ CSV_LINES: Final = 50
 """Maximum number of lines at the beginning of a CSV file from which its delimiter is recognised."""
 
 FIRST_ROWS: Final = 1000
-"""Maximum number of rows at the beginning of a table by which a header is recognised that was read as a pair."""
+"""Maximum number of rows at the beginning of a table by which two faults are recognised: a header that was read as a
+pair, and quotes around all texts.
+"""
+_QUOTED: Final = 0.95
+"""Minimum share of rows with quotes around both texts for these to be taken for the quotes of CSV."""
 
-FOREIGN, RECORD, NARROW, WIDE, UNPAIRED, NAMES = (1 << bit for bit in range(6))
+FOREIGN, RECORD, NARROW, WIDE, UNPAIRED, NAMES, QUOTED = (1 << bit for bit in range(7))
 """Bit flags for the faults of a row, in this order: not UTF-8; not JSON or CSV, or a record without source or target;
 too few columns; too many columns; no line of the same number in the other of two parallel files; a first row that looks
-like names of columns.
+like names of columns; quotes around both texts, as around all others of the file.
 """
 NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
@@ -415,8 +419,13 @@ class Told:
     """Notes for the user; each is kept once, even if the file is read several times."""
 
 
-def examined(path: Path, table: Iterator[Row], told: Told, faults: Faults) -> Iterator[Row]:
-    """Yield the rows of a table; a first row that looks like names of columns is noted or, for the doctor, flagged."""
+def examined(path: Path, table: Iterator[Row], told: Told, faults: Faults, way_out: str) -> Iterator[Row]:
+    """Yield the rows of a table. If its first rows show that the first one looks like names of columns, or that all
+    texts are in quotes, a note says so; for the doctor, such rows are flagged, and the quotes removed.
+
+    Args:
+        way_out: Advice with the command that writes a copy without quotes.
+    """
     first: list[Row] = []
     size = 0
     for row in table:
@@ -426,8 +435,13 @@ def examined(path: Path, table: Iterator[Row], told: Told, faults: Faults) -> It
             yield row
         if len(first) == FIRST_ROWS or size >= LONGEST_FIELD:
             break
+    are_quoted = _are_quoted([row for row in first if row.source and row.target])
+    if are_quoted and faults.lenient:
+        first, table = [*map(_without_quotes, first)], map(_without_quotes, table)
+    elif are_quoted:
+        told.notes[f"{path}: all texts are in quotes, which are read as part of them. {way_out}".rstrip()] = None
     whole = [number for number, row in enumerate(first) if row.source and row.target and not row.faults]
-    if whole and not told.header:
+    if whole and not (told.header or are_quoted):
         row = first[whole[0]]
         if row.source.lower() != row.target.lower() and columns.look_like_names(
             [(first[number].source, first[number].target) for number in whole]
@@ -441,6 +455,20 @@ def examined(path: Path, table: Iterator[Row], told: Told, faults: Faults) -> It
     if faults.lenient:
         yield from first
     yield from table
+
+
+def _are_quoted(rows: Sequence[Row]) -> bool:
+    """Return whether nearly all rows after the first, which may be a header, have quotes around both texts."""
+    return len(rows) > 1 and sum(_without_quotes(row) is not row for row in rows[1:]) >= _QUOTED * (len(rows) - 1)
+
+
+def _without_quotes(row: Row) -> Row:
+    """Return a row with the texts in its quotes; a row without quotes around both, as CSV has them, is unchanged."""
+    texts = [text[1:-1] for text in row[1:3] if len(text) > 1 and text[0] == text[-1] == '"']
+    if len(texts) < 2 or any('"' in text.replace('""', "") for text in texts):
+        return row
+    source, target = (text.replace('""', '"').strip() for text in texts)
+    return row._replace(source=source, target=target, faults=row.faults | QUOTED)
 
 
 def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:

@@ -54,6 +54,29 @@ def test_a_first_line_that_may_be_a_header_is_told_and_kept(tmp_path: Path) -> N
     assert cleaning.write(rows, diagnosis, tmp_path / "clean.tsv") == (101, 0, 0)
 
 
+def test_quotes_around_all_texts_are_removed(tmp_path: Path) -> None:
+    pairs = sentences(100)
+    (tmp_path / "x.tsv").write_text("".join(f'"{source}"\t"{target}"\n' for source, target in pairs), encoding="utf-8")
+    rows = RawPairs(Pairs(tmp_path / "x.tsv"))
+    diagnosis = examination.examine(rows)
+    (finding,) = diagnosis.problems
+    assert (finding.name, finding.count, finding.action) == ("quotes", 100, "repaired")
+    assert diagnosis.changes
+    assert cleaning.write(rows, diagnosis, tmp_path / "clean.tsv") == (100, 100, 0)
+    clean = Pairs(tmp_path / "clean.tsv")
+    assert [(pair.source, pair.target) for pair in clean] == pairs
+    assert examination.examine(RawPairs(clean)).problems == ()
+
+
+def test_a_header_in_quotes_is_no_pair(tmp_path: Path) -> None:
+    lines = [("source", "target"), *sentences(100)]
+    (tmp_path / "x.tsv").write_text("".join(f'"{source}"\t"{target}"\n' for source, target in lines), encoding="utf-8")
+    rows = RawPairs(Pairs(tmp_path / "x.tsv"))
+    diagnosis = examination.examine(rows)
+    assert {finding.name for finding in diagnosis.problems} == {"quotes", "header"}
+    assert cleaning.write(rows, diagnosis, tmp_path / "clean.tsv") == (100, 100, 1)
+
+
 def test_what_is_dropped_keeps_all_its_columns(tmp_path: Path) -> None:
     lines = ["\t".join(pair) for pair in sentences(100)]
     lines[3] += "\tmore\t\tand more"

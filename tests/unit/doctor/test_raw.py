@@ -12,7 +12,7 @@ from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.rows import FOREIGN, NAMES, NARROW, RECORD, UNPAIRED, WIDE, ReadingOptions, Row
+from seq2see.text.rows import FOREIGN, NAMES, NARROW, QUOTED, RECORD, UNPAIRED, WIDE, ReadingOptions, Row
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +125,17 @@ def test_names_read_as_a_pair_in_any_file() -> None:
     assert [row.faults for row in pairs] == [0, NAMES, 0]
     assert "--source-column command --target-column action" in pairs.about()["first line"][1]
     assert Pairs("b.csv").notes == []
+
+
+def test_quotes_around_all_texts_are_removed_and_flagged() -> None:
+    many = [Row(number, f"word {number}", f'say "{number}"', QUOTED) for number in range(2, 1500)]
+    lines = ["source text\ttarget", *(f'"{row.source}"\t"say ""{row.line}"""' for row in many), '"a" b\t"c"']
+    assert rows("x.tsv", "\n".join(lines)) == [
+        Row(1, "source text", "target"),
+        *many,
+        Row(1500, '"a" b', '"c"'),
+    ]
+    assert rows("y.tsv", '"a"\t"b"\n"c"\td\n') == [Row(1, '"a"', '"b"'), Row(2, '"c"', "d")]
 
 
 def test_fields_of_jsonl() -> None:

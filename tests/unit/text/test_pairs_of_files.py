@@ -596,6 +596,34 @@ class TestKnownColumns:
         assert sides(pairs) == [("word", "phonemes")]
         assert len(pairs.notes) == 1
 
+    def test_quotes_around_all_texts_are_noted(self) -> None:
+        content = '"good morning"\t"guten Morgen"\n"a ""b"""\t"c"\n'
+        for header in ("", "text\tsummary\n", '"text"\t"summary"\n'):
+            pairs = Pairs(write("x.tsv", header + content))
+            assert sides(pairs)[-2:] == [('"good morning"', '"guten Morgen"'), ('"a ""b"""', '"c"')]
+            assert pairs.notes == [
+                "x.tsv: all texts are in quotes, which are read as part of them. "
+                "Write a copy without quotes: seq2see doctor x.tsv --write clean.tsv"
+            ]
+        pairs = Pairs("x.tsv", references=True)  # a copy would have no references
+        assert len(list(pairs)) == 3
+        assert pairs.notes == ["x.tsv: all texts are in quotes, which are read as part of them."]
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            '"a"\t"b"\n',
+            '"a"\tb\n' * 9,
+            '"a"\t"b"\n' * 9 + "c\td\n",
+            '"Go," he said, "now"\t"Geh", sagte er, "jetzt"\n' * 9,
+        ],
+        ids=["one row", "one side", "not all", "quotations"],
+    )
+    def test_other_quotes_are_not_noted(self, content: str) -> None:
+        pairs = Pairs(write("x.tsv", content))
+        assert len(list(pairs)) > 0
+        assert pairs.notes == []
+
     def test_rows_after_those_that_are_examined(self) -> None:
         many = [(f"source {number}", f"target {number}") for number in range(2500)]
         pairs = Pairs(write("x.tsv", "".join(f"{source}\t{target}\n" for source, target in many)))
