@@ -59,7 +59,7 @@ class Pairs:
         asked = self.columns
         self._keys = (asked.source or columns.OWN[0], asked.target or columns.OWN[1]) if any(asked) else None
         if self.format == "text":
-            self._told.languages = Sides(*map(rows.language_of, self.paths))
+            self._told.languages = Sides(*map(_language_of, self.paths))
         elif self.format == "jsonl" and self._keys:
             self._told.languages = Sides(*map(columns.language_of_path, self._keys))
 
@@ -304,6 +304,12 @@ class Pairs:
             raise DataError(f"{counts}: parallel files must have the same number of lines")
 
 
+def _language_of(path: Path) -> str | None:
+    """Return the language in the name of a file: `train.en` and `en.txt` have one; None for `train.txt`."""
+    plain = rows.without_gz(path)
+    return languages.known(plain.suffix[1:]) or languages.known(plain.stem)
+
+
 def _is_text(text: str) -> bool:
     try:
         text.encode()
@@ -377,20 +383,7 @@ class BuiltIn:
 
 
 BUILT_IN: Final[dict[str, dict[str, dict[str, Any]]]] = {
-    # 500 steps are two epochs: enough, since nothing in this corpus contradicts itself. A small model learns it.
-    "dates": {
-        "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 96, "heads": 4, "d_ff": 384, "dropout": 0.1},
-        "training": {
-            "batch_tokens": 4096,
-            "max_steps": 500,
-            "warmup_steps": 200,
-            "learning_rate": 5e-3,
-            "validate_every": 125,
-            "agreement": 0.0,
-            "weight_decay": 0.0,
-            "alignment_weight": 0.0,
-        },
-    },
+    "dates": dates.SETTINGS,
     **dict.fromkeys(pronouns.LANGUAGES, pronouns.SETTINGS),
 }
 """Built-in corpora by name, and the settings that were tuned for each."""

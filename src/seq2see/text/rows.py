@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Final, NamedTuple, cast
 
 from seq2see.errors import DataError, nearest
-from seq2see.text import columns, languages
+from seq2see.text import columns
 from seq2see.text.pair import NOTHING, Pair, Sides
 
 FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
@@ -328,12 +328,6 @@ def _guess_format(path: Path) -> str:
         f"{path}: {shown} does not determine the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}; "
         "two parallel files are joined by a comma: SOURCES,TARGETS"
     )
-
-
-def language_of(path: Path) -> str | None:
-    """Return the language in the name of a file: `train.en` and `en.txt` have one; None for `train.txt`."""
-    plain = without_gz(path)
-    return languages.known(plain.suffix[1:]) or languages.known(plain.stem)
 
 
 # Tables
