@@ -61,7 +61,7 @@ def test_everything_is_told_with_its_line(cli) -> None:
     assert hint == "Write a clean copy with: seq2see doctor bad.tsv --write clean.tsv"
     for number in BAD:
         assert f"\n         line {number}: " in ended.out
-    for words in ("columns, 2 pairs (0.5 %)", "probably CP949", "iconv -f CP949", "one<U+2028>two", "bell<U+0007>"):
+    for words in ("columns, 2 pairs (0.5 %)", "are probably CP949: correct", "one<U+2028>two", "bell<U+0007>"):
         assert words in ended.out
 
 

@@ -1,18 +1,12 @@
 """Read files of pairs leniently: yield every row with its faults, and raise no error about the contents of a file."""
 
-import codecs
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
 from seq2see.errors import DataError
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import NOTHING, Pair, Sides
 from seq2see.text.rows import NOT_JSON, CutShortError, Faults, Row, without_gz
-
-_GUESSED_BY: Final = 1 << 16
-"""Maximum number of bytes, of the first lines that are not UTF-8, from which the encoding of a file is guessed."""
 
 
 class Tolerated(Faults):
@@ -24,19 +18,11 @@ class Tolerated(Faults):
         super().__init__()
         self.problems: list[str] = []
         """Messages about problems of a file as a whole."""
-        self.foreign_lines: list[bytes] = []
-        """The beginnings of the first lines that are not UTF-8."""
-        self._room = _GUESSED_BY
         self.about: dict[str, tuple[str, str]] = {}
         """For some kinds of findings, by name, a description of the rows and advice."""
 
     def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
         """Do nothing, since the row itself records the fault."""
-
-    def foreign(self, path: Path, number: int, line: bytes, charset: str) -> None:
-        if self._room:
-            self.foreign_lines.append(line[: self._room])
-            self._room -= len(self.foreign_lines[-1])
 
     def tell(self, kind: str, what: str, advice: str) -> None:
         if self.about.get(kind, NOT_JSON) == NOT_JSON:
@@ -93,46 +79,11 @@ class RawPairs:
         told = dict(self._faults.about)
         if self.problems:
             told["file"] = "; ".join(self.problems), ""
-        if encoding := guess_encoding(self._faults.foreign_lines):
-            told["encoding"] = f"not UTF-8, probably {encoding}", f"Convert it: iconv -f {encoding} -t UTF-8"
+        if undecoded := self._faults.undecoded.values():
+            told["encoding"] = "", " ".join(dict.fromkeys(lines.advice for lines in undecoded))
         return told
 
 
 def _labels(part: Pairs) -> Sides:
     suffixes = [without_gz(path).suffix[1:].lower() for path in part.paths] if len(part.paths) == 2 else ["", ""]
     return Sides(*(known or suffix or None for known, suffix in zip(part.languages, suffixes, strict=True)))
-
-
-_ENCODINGS: Final = (
-    ("euc_kr", "가", "힣", 0.9),
-    ("cp932", "\u3040", "\u30ff", 0.2),
-    ("euc_jp", "\u3040", "\u30ff", 0.2),
-    ("cp949", "가", "힣", 0.9),
-    ("cp1251", "А", "я", 0.9),
-    ("gb18030", "一", "\u9fff", 0.7),
-    ("big5", "一", "\u9fff", 0.7),
-)
-"""Encodings to try on sequences of bytes over 127: name, range of letters, and the share of decoded characters that
-must be in that range.
-"""
-
-
-def guess_encoding(lines: list[bytes]) -> str | None:
-    """Return the name of the encoding for `iconv -f`, guessed from the decoded letters; None if no guess is
-    convincing.
-    """
-    whole = b"\n".join(lines)
-    runs = re.findall(rb"[\x80-\xff]+", whole)
-    if not runs:
-        return None
-    if sum(map(len, runs)) < 1.7 * len(runs):  # single letters within words of ASCII
-        return "CP1252"
-    for name, first, last, share in _ENCODINGS:
-        try:
-            text = codecs.getincrementaldecoder(name)().decode(whole)  # the last letter may be cut in two
-            letters = [character for character in text if not character.isascii()]
-        except UnicodeDecodeError:
-            continue
-        if sum(first <= character <= last for character in letters) > share * len(letters):
-            return {"euc_kr": "CP949"}.get(name, name.upper().replace("_", "-"))
-    return None

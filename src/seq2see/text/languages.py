@@ -1,7 +1,12 @@
-"""Languages by code and by name, as headers, suffixes of files and catalogues spell them."""
+"""Languages by code and by name, as headers, file names and catalogues spell them; encodings by their letters."""
 
+import codecs
 import re
+import shlex
+import unicodedata
 from functools import cache
+from pathlib import Path
+from typing import Final
 
 SPELLED = re.compile(r"([A-Za-z]{2,3})((?:[-_@][A-Za-z0-9]{2,8})*)")
 """Pattern of language codes: `en`, `eng`, `pt_BR`, `zh-Hant-TW`, `sr@latin`."""
@@ -72,3 +77,102 @@ def _names() -> dict[str, str]:
     for speaker in ("en", "ko"):
         names |= {name.lower(): code for code, name in Locale(speaker).languages.items() if len(code) == 2}
     return names | {code: code for code in set(names.values())}
+
+
+# Encodings
+
+
+class Undecoded:
+    """Lines of a file that are not UTF-8, from which its encoding is guessed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._beginnings: list[bytes] = []
+        self._room = _GUESSED_BY
+        self._count = 0
+        self.decoded = 0
+        """Number of lines of the file that are UTF-8 and not ASCII."""
+
+    def add(self, line: bytes) -> None:
+        """Add a line that is not UTF-8; only the first ones are remembered, up to `_GUESSED_BY` bytes."""
+        self._count += 1
+        if self._room:
+            self._beginnings.append(line[: self._room])
+            self._room -= len(self._beginnings[-1])
+
+    @property
+    def advice(self) -> str:
+        """Return advice with the command that converts the file, if its encoding is known."""
+        encoding = guess_encoding(self._beginnings)
+        if self.decoded >= self._count:
+            if not encoding:
+                return "Other lines of the file are UTF-8: correct these lines."
+            return f"Other lines of the file are UTF-8. These are probably {encoding}: correct them."
+        if encoding:
+            return f"It is probably {encoding}. Convert it: {conversion(self._path, encoding)}"
+        return "Convert the file to UTF-8."
+
+
+def conversion(path: Path, encoding: str) -> str:
+    """Return the command that writes a copy of a file in UTF-8: `iconv -f CP949 -t UTF-8 a.tsv > a-utf8.tsv`."""
+    zipped = path.suffix.lower() == ".gz"
+    plain = path.with_suffix("") if zipped else path
+    old, new = shlex.quote(str(path)), shlex.quote(str(plain.with_stem(f"{plain.stem}-utf8")) + zipped * ".gz")
+    command = f"iconv -f {encoding} -t UTF-8"
+    return f"gzip -dc {old} | {command} | gzip > {new}" if zipped else f"{command} {old} > {new}"
+
+
+def utf_16(start: bytes) -> str | None:
+    """Return the name of the UTF-16 encoding in which a file begins, by its byte order mark or by zero bytes; None if
+    it is another encoding.
+    """
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    zeros = start[::2].count(0), start[1::2].count(0)  # in big and in little endian, ASCII has one such byte
+    is_little = (
+        len(start) % 2 == 1 if start.endswith(b"\n") else zeros[1] > zeros[0]
+    )  # the line feed's low byte is last
+    name = "UTF-16LE" if is_little else "UTF-16BE"
+    try:
+        text = codecs.getincrementaldecoder(name)().decode(start)  # the last character may be cut in two
+    except UnicodeDecodeError:
+        return None
+    is_text = not any(unicodedata.category(each) in ("Cc", "Cn", "Co") and each not in "\t\r\n" for each in text)
+    return name if text and is_text and zeros[is_little] else None
+
+
+_GUESSED_BY: Final = 1 << 16
+"""Maximum number of bytes, of the first lines that are not UTF-8, from which the encoding of a file is guessed."""
+_ENCODINGS: Final = (
+    ("cp932", "\u3040", "\u30ff", 0.2),  # first: katakana have second bytes of ASCII
+    ("euc_kr", "가", "힣", 0.9),
+    ("euc_jp", "\u3040", "\u30ff", 0.2),
+    ("cp949", "가", "힣", 0.9),
+    ("cp1251", "А", "я", 0.9),
+    ("gb18030", "一", "\u9fff", 0.7),
+    ("big5", "一", "\u9fff", 0.7),
+)
+"""Encodings to try on sequences of bytes over 127: name, range of letters, and the share of decoded characters that
+must be in that range.
+"""
+
+
+def guess_encoding(lines: list[bytes]) -> str | None:
+    """Return the name of the encoding for `iconv -f`, guessed from the decoded letters; None if no guess is
+    convincing.
+    """
+    whole = b"\n".join(lines)
+    runs = re.findall(rb"[\x80-\xff]+", whole)
+    if not runs:
+        return None
+    for name, first, last, share in _ENCODINGS:
+        if name != "cp932" and sum(map(len, runs)) < 1.7 * len(runs):  # single letters within words of ASCII
+            return "CP1252"
+        try:
+            text = codecs.getincrementaldecoder(name)().decode(whole)  # the last letter may be cut in two
+            letters = [character for character in text if not character.isascii()]
+        except UnicodeDecodeError:
+            continue
+        if sum(first <= character <= last for character in letters) > share * len(letters):
+            return {"euc_kr": "CP949"}.get(name, name.upper().replace("_", "-"))
+    return None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Final, NamedTuple, cast
 
 from seq2see.errors import DataError, nearest
-from seq2see.text import columns
+from seq2see.text import columns, languages
 from seq2see.text.pair import NOTHING, Pair, Sides
 
 FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
@@ -114,6 +114,7 @@ class Faults:
         self.lines: dict[tuple[str, str], list[int]] = {}
         self.counts: dict[tuple[str, str], int] = {}
         self.hints: dict[str, None] = {}
+        self.undecoded: dict[Path, languages.Undecoded] = {}
 
     def __bool__(self) -> bool:
         return bool(self.counts)
@@ -132,7 +133,9 @@ class Faults:
 
     def foreign(self, path: Path, number: int, line: bytes, charset: str) -> None:
         """Record a line that cannot be decoded."""
-        self.add(path, number, f"not {charset}", f"Convert the file to {charset}.")
+        if charset == "UTF-8":
+            self.undecoded.setdefault(path, languages.Undecoded(path)).add(line)
+        self.add(path, number, f"not {charset}", "" if charset == "UTF-8" else f"Convert the file to {charset}.")
 
     def tell(self, kind: str, what: str, advice: str) -> None:
         """Ignore a message for the doctor about all rows with one kind of fault; the doctor's subclass records it."""
@@ -144,7 +147,8 @@ class Faults:
     def __str__(self) -> str:
         """Return one message: `corpus.tsv, lines 3, 9 and 12: 1 column, expected 2 (source<TAB>target). Is ...?`"""
         faults = [f"{path}, {self._places(path, fault)}: {fault}" for path, fault in self.counts]
-        return ". ".join(["; ".join(faults), " ".join(self.hints)] if self.hints else ["; ".join(faults)])
+        hints = dict.fromkeys([*(lines.advice for lines in self.undecoded.values()), *self.hints])
+        return ". ".join(["; ".join(faults), " ".join(hints)] if hints else ["; ".join(faults)])
 
     def _places(self, path: str, fault: str) -> str:
         lines = [str(line) for line in self.lines[path, fault]]
@@ -180,14 +184,18 @@ def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
     Unicode are text.
     """
     try:
+        decoded = 0
         with opened(path) as stream:
             for number, line in enumerate(_byte_lines(path, stream, faults), 1):
                 try:
                     text, fault = line.decode(charset), 0
+                    decoded += not text.isascii()
                 except UnicodeError:
                     faults.foreign(path, number, line, charset)
                     text, fault = line.decode("UTF-8", errors="replace"), FOREIGN
                 yield number, text, fault
+        if path in faults.undecoded:
+            faults.undecoded[path].decoded = decoded
     except CutShortError as problem:
         faults.refuse(problem)
 
@@ -197,9 +205,10 @@ def _byte_lines(path: Path, stream: BinaryIO, faults: Faults) -> Iterator[bytes]
     reported, and the lines are converted.
     """
     start = stream.readline(BEGINNING)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        faults.refuse(DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"))
-        decoded = codecs.iterdecode(chain([start], _chunks(stream)), "utf-16", errors="replace")
+    if (b"\0" in start or start.startswith((b"\xff\xfe", b"\xfe\xff"))) and (encoding := languages.utf_16(start)):
+        command = languages.conversion(path, encoding)
+        faults.refuse(DataError(f"{path}, line 1: {encoding}, expected UTF-8. Convert it: {command}"))
+        decoded = codecs.iterdecode(chain([start], _chunks(stream)), encoding, errors="replace")
         return _divided(path, map(str.encode, decoded), b"\n")
     if start.startswith(b"\x1f\x8b"):
         faults.refuse(DataError(f"{path}, line 1: compressed, but the name does not end in .gz. Rename it"))

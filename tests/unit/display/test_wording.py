@@ -145,6 +145,10 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
         ("4,096 tokens, about 172 pairs", "4,096토큰, 문장 쌍 약 172개"),
         ("for 800 pairs of 7 characters + 6 symbols", "문장 쌍 800개(평균 7자 + 기호 6개)에 적합"),
         ("at most 21 s for 60 steps on this CPU, at 900 tokens/s", "이 CPU에서 60스텝에 최대 21 s(초당 900토큰)"),
+        (
+            "a.tsv, lines 1, 2 and 7: not UTF-8. It is probably CP949. Convert it: iconv -f CP949",
+            "a.tsv, 1, 2, 7번째 줄: UTF-8이 아닙니다. CP949로 보입니다. 다음 명령으로 변환하세요: iconv -f CP949",
+        ),
         ("model.d_model = 'x': expected a whole number", "model.d_model = 'x': 정수여야 합니다"),
         (
             "all 20, such as attention: exponent of seconds in n: 2 ± 0.1, expected 1.8 to 2.2",

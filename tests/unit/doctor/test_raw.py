@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see.doctor import raw
 from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
 from seq2see.text.corpora import Pairs
@@ -248,30 +247,9 @@ def test_no_file_is_an_error(name: str, content: bytes, tmp_path_factory: pytest
         assert isinstance(row.line, int | str)
 
 
-@pytest.mark.parametrize(
-    ("text", "encoding", "expected"),
-    [
-        ("안녕하세요 여러분, 만나서 반갑습니다", "cp949", "CP949"),
-        ("똠방각하 펲시콜라를 마셨다", "cp949", "CP949"),
-        ("Привет, как у вас дела?", "cp1251", "CP1251"),
-        ("これは日本語の文章です", "cp932", "CP932"),
-        ("これは日本語の文章です", "euc_jp", "EUC-JP"),
-        ("这是一个中文句子，没有别的", "gb18030", "GB18030"),
-        ("le café est à côté de la forêt", "cp1252", "CP1252"),
-    ],
-)
-def test_the_encoding_is_guessed(text: str, encoding: str, expected: str) -> None:
-    assert raw.guess_encoding([text.encode(encoding), b"plain"]) == expected
-
-
 @pytest.mark.parametrize("start", ["", "a"])  # one of them is cut in the middle of a letter
 def test_the_encoding_is_guessed_by_the_beginning(start: str) -> None:
     pairs = opened("x.tsv", f"{start}{'안녕하세요' * 20_000}\t{'여러분' * 20_000}\n다시\t한번\n".encode("cp949"))
     assert [row.faults for row in pairs] == [FOREIGN, FOREIGN]
-    assert list(map(len, pairs._faults.foreign_lines)) == [1 << 16]
-    assert "probably CP949" in pairs.about()["encoding"][0]
-
-
-def test_nothing_to_guess() -> None:
-    assert raw.guess_encoding([]) is None
-    assert raw.guess_encoding([b"\xff\xff\xff\x98\x98"]) is None
+    assert "probably CP949" in pairs.about()["encoding"][1]
+    assert "iconv -f CP949 -t UTF-8 x.tsv > x-utf8.tsv" in pairs.about()["encoding"][1]

@@ -2,13 +2,15 @@
 
 import gzip
 import json
+import shutil
+import subprocess
 import tracemalloc
 from pathlib import Path
 
 import pytest
 from pair_files import complaint, sides, write
 
-from seq2see.doctor.raw import RawPairs
+from seq2see.doctor.raw import RawPairs, Tolerated
 from seq2see.errors import DataError
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
@@ -18,6 +20,13 @@ from seq2see.text.rows import ReadingOptions
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def convert(command: str) -> None:
+    """Run a command of a message; skip the test if the machine has no iconv."""
+    if shutil.which("iconv") is None:
+        pytest.skip("no iconv")
+    subprocess.run(command, shell=True, check=True)
 
 
 class TestGoodFiles:
@@ -335,7 +344,8 @@ class TestParallel:
     def test_bad_bytes_in_the_second(self) -> None:
         write("t.en", "a\nb\n")
         write("t.ko", b"\xea\xb0\x80\n\xb0\xa1\n")
-        assert complaint("t.en,t.ko") == "t.ko, line 2: not UTF-8. Convert the file to UTF-8."
+        message = "t.ko, line 2: not UTF-8. Other lines of the file are UTF-8. These are probably CP949: correct them."
+        assert complaint("t.en,t.ko") == message
 
 
 class TestBytes:
@@ -343,13 +353,50 @@ class TestBytes:
     def test_not_utf8(self, name: str) -> None:
         lines = {"x.csv": ["a,b", "c,\xe9", "e,f"], "x.jsonl": ['["a","b"]', '["c","\xe9"]', '["e","f"]']}
         content = "\n".join(lines.get(name, ["a\tb", "c\t\xe9", "e\tf"])).encode("latin-1")
-        assert complaint(write(name, content)) == f"{name}, line 2: not UTF-8. Convert the file to UTF-8."
+        assert complaint(write(name, content)).startswith(f"{name}, line 2: not UTF-8. It is probably CP1252. Convert")
+
+    @pytest.mark.parametrize(
+        ("text", "codec", "name"),
+        [
+            ("안녕하세요\t반갑습니다\n", "cp949", "CP949"),
+            ("안녕하세요\t반갑습니다\n", "euc_kr", "CP949"),
+            ("これは\t日本語の文章です\n", "shift_jis", "CP932"),
+            ("テスト\tコンピュータ\n", "shift_jis", "CP932"),
+            ("le café\tá côté de la forêt\n", "latin-1", "CP1252"),
+            ("it’s “here”\tc’est “là”\n", "cp1252", "CP1252"),
+        ],
+    )
+    def test_the_encoding_is_named_with_the_command_that_converts(self, text: str, codec: str, name: str) -> None:
+        write("p.tsv", text.encode(codec) * 3)
+        command = f"iconv -f {name} -t UTF-8 p.tsv > p-utf8.tsv"
+        expected = f"p.tsv, lines 1, 2 and 3: not UTF-8. It is probably {name}. Convert it: {command}"
+        assert complaint("p.tsv") == expected
+        convert(command)
+        assert Path("p-utf8.tsv").read_text(encoding="utf-8") == text * 3
+
+    def test_each_of_two_files_is_converted(self) -> None:
+        write("a.de.gz", "für\n".encode("latin-1"))
+        write("a b.ko", "안녕하세요\n".encode("cp949"))
+        message = complaint("a.de.gz,a b.ko")
+        assert "gzip -dc a.de.gz | iconv -f CP1252 -t UTF-8 | gzip > a-utf8.de.gz" in message
+        assert "iconv -f CP949 -t UTF-8 'a b.ko' > 'a b-utf8.ko'" in message
 
     @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
     def test_utf16(self, codec: str) -> None:
         content = "\ufeffa\tb\n".encode(codec)
-        expected = "x.tsv, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"
-        assert complaint(write("x.tsv", content)) == expected
+        command = "iconv -f UTF-16 -t UTF-8 x.tsv > x-utf8.tsv"
+        assert complaint(write("x.tsv", content)) == f"x.tsv, line 1: UTF-16, expected UTF-8. Convert it: {command}"
+        convert(command)
+        assert sides(Pairs("x-utf8.tsv")) == [("a", "b")]
+
+    @pytest.mark.parametrize("text", ["a\tb\n", "가나\t다 라\n", "가각\t가\n가\ta\n"])
+    @pytest.mark.parametrize(("codec", "name"), [("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE")])
+    def test_utf16_without_a_byte_order_mark(self, text: str, codec: str, name: str) -> None:
+        message = complaint(write("x.tsv", text.encode(codec)))
+        assert message.startswith(f"x.tsv, line 1: {name}, expected UTF-8. Convert it: iconv -f {name} ")
+        assert [row[1:3] for row in Pairs("x.tsv").rows(Tolerated())] == [
+            tuple(line.split("\t")) for line in text.splitlines()
+        ]
 
     def test_truncated_gz(self) -> None:
         whole = gzip.compress(b"a\tb\n" * 1_000)
