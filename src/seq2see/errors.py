@@ -14,6 +14,7 @@ Bugs of seq2see itself are assertions, and end with a traceback.
 
 import difflib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from unicodedata import category
@@ -101,3 +102,24 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     if close:
         return f"Did you mean '{close[0]}'?"
     return f"Choose from: {', '.join(options)}."
+
+
+def nearest_file(missing: Path, others: Iterable[Path] = ()) -> str:
+    """Return the end of a message about a missing file: the file with the closest name in its folder, except `others`;
+    an empty text if no name without suffixes is similar.
+    """
+    try:
+        found = [path for path in missing.parent.iterdir() if path not in others and path.is_file()]
+    except (OSError, ValueError):
+        return ""
+    close = [path for path in found if _likeness(_stem(path), _stem(missing)) >= 0.7]
+    best = max(close, key=lambda path: (_likeness(path.name, missing.name), path.name), default=None)
+    return "" if best is None else f"Did you mean '{best}'?"
+
+
+def _stem(path: Path) -> str:
+    return path.name.removeprefix(".").partition(".")[0]
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()

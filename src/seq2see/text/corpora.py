@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from seq2see.errors import DataError, nearest
+from seq2see.errors import DataError, nearest, nearest_file
 from seq2see.text import catalogues, columns, dates, downloads, languages, pronouns, rows
 from seq2see.text.dates import Split
 from seq2see.text.downloads import Remote
@@ -447,7 +447,8 @@ def _words(pairs: str | Path | Sequence[str | Path]) -> list[str]:
 
 def _file(name: str, options: ReadingOptions, references: bool = False, bound: bool = True) -> Pairs:
     if not set(name) & set("./\\,") and not rows.is_file(Path(name)):  # a bare word was meant as a name
-        raise DataError(f"{name}: no such file or corpus. {nearest(name, downloads.names())}")
+        meant = nearest_file(Path(name)) or nearest(name, downloads.names())
+        raise DataError(f"{name}: no such file or corpus. {meant}")
     return Pairs(name, options, references, bound)
 
 

@@ -21,7 +21,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, BinaryIO, Final, NamedTuple, cast
 
-from seq2see.errors import DataError, nearest
+from seq2see.errors import DataError, nearest, nearest_file
 from seq2see.text import columns, languages
 from seq2see.text.pair import NOTHING, Pair, Sides
 
@@ -322,7 +322,7 @@ def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tu
         raise DataError(f"{pairs}: expected two parallel files joined by a comma, such as train.en,train.ko")
     for path in paths:
         if paths is not pairs and not is_file(path):
-            raise DataError(f"{path}: no such file or corpus. {EXPECTED}")
+            raise DataError(f"{path}: no such file or corpus. {nearest_file(path, paths) or EXPECTED}")
     return paths, "text" if wanted == 2 else said or format or _guess_format(paths[0])
 
 

@@ -57,6 +57,26 @@ def test_a_slip_in_the_name(open_pairs: object) -> None:
         open_pairs("pairs.tsv")
 
 
+@pytest.mark.parametrize("open_pairs", [corpora.open_corpus, corpora.for_scoring, corpora.for_validation])
+@pytest.mark.parametrize(
+    ("given", "missing", "meant"),
+    [
+        ("pears.tsv", "pears.tsv", "pairs.tsv"),
+        ("./pears.tsv", "pears.tsv", "pairs.tsv"),
+        ("pears", "pears", "pairs.tsv"),
+        ("train.en,train.kr", "train.kr", "train.ko"),
+        ("trian.en,train.ko", "trian.en", "train.en"),
+    ],
+)
+def test_a_slip_in_the_name_of_a_file(open_pairs: object, given: str, missing: str, meant: str) -> None:
+    for name in ("pairs.tsv", "train.en", "train.ko"):
+        Path(name).touch()
+    assert callable(open_pairs)
+    with pytest.raises(DataError) as raised:
+        open_pairs(given)
+    assert str(raised.value) == f"{missing}: no such file or corpus. Did you mean '{meant}'?"
+
+
 def test_a_bare_word_that_is_a_file() -> None:
     Path("mine").write_text("a\tb\n")
     for format in ("tsv", None):
