@@ -170,9 +170,7 @@ class Training:
         0, "tokens in one forward pass; 0: chosen for the machine. Does not change the update", 0
     )
     max_steps: int = _updates(20_000, "maximum number of updates", 1)
-    max_minutes: float = about(
-        0.0, "maximum minutes of training, at the end of which a cosine is 0; 0: none", 0, 1e9, "1,900 years"
-    )
+    max_minutes: float = about(0.0, "maximum minutes of training; 0: no limit", 0, 1e9, "1,900 years")
     schedule: Literal["noam", "cosine"] = about(
         "noam", "learning rate after warm-up: inverse square root (the paper), or cosine to 0"
     )
