@@ -13,8 +13,8 @@ import typer
 
 from seq2see.cli import options
 from seq2see.cli.data import Downloads
-from seq2see.cli.messages import echo, padded, write_line
-from seq2see.display.wording import translated
+from seq2see.cli.messages import echo, write_line
+from seq2see.display.wording import padded, translated
 from seq2see.errors import visible
 
 if TYPE_CHECKING:
