@@ -75,8 +75,8 @@ def doctor(
         diagnosis = examine(rows, others)
     for note in corpus.train.notes:
         echo(note, err=True)
-    if picture:
-        curves.lengths(*diagnosis.lengths, Path(picture))
+    if picture and (missing := curves.lengths(*diagnosis.lengths, Path(picture))):
+        echo(missing, err=True)
     written = None
     if write:
         with _patience(f"writing {write}"):
