@@ -71,6 +71,8 @@ def test_commands_speak_korean(command: str, said: str, own: dict[str, Path], cl
         ("evaluate {trained} {pairs} --against {other} --against {other}", "시드가 달라야"),
         ("import {folder}/nowhere {folder}/imported", "그런 폴더가 없고"),
         ("export {trained} {folder}/argos --to argos", "실행의 언어를 알 수 없습니다"),
+        ("train {faults} --out {folder}/no", "줄: 열 1개, 2개여야 합니다"),
+        ("translate {trained} --beam 0", "벗어났습니다"),
         ("translate {trained} --prefix 한국어", "토큰으로 쓸 수 없는 부분"),
         ("translate {trained} --to ko", "--to를 빼세요"),
     ],

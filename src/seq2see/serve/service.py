@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from seq2see import conversation, machine
 from seq2see.decoding.translator import encode_prefix
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
 from seq2see.serve.jobs import Asked, Job, Key, Kind, Setup, cost, source_tokens
@@ -151,7 +152,7 @@ class Service:
         """Update the metrics and the log for an event of a lane (an engine and its queue)."""
         match what:
             case "ready":
-                log(f"engine ({lane}): ready")
+                log(translated(f"engine ({lane}): ready"))
             case "batch":
                 requests, tokens, seconds = numbers
                 self.metrics.batches.labels(lane).observe(requests)
@@ -162,7 +163,7 @@ class Service:
             case "restart":
                 self.metrics.restarts.labels(lane).inc()
                 problem = next(each.problem for each in self.lanes if each.name == lane)
-                log(f"engine ({lane}): ended; started again. Reason: {problem}")
+                log(translated(f"engine ({lane}): ended; started again. Reason: {problem}"))
 
     @property
     def obstacle(self) -> str | None:
