@@ -129,6 +129,9 @@ def test_translate(trained: Path, cli) -> None:
     assert cli("translate", trained, "--beam", "1", stdin=b"ab\n").out == "AB\n"
     assert cli("translate", trained, "--engine", "torch", stdin=b"ab\n").out == "AB\n"
     assert cli("translate", trained, "--prefix", "C", stdin=b"ab\n").out.startswith("C")
+    refused = cli("translate", trained, "--prefix", "한국어", stdin=b"ab\n")
+    assert (refused.code, refused.out) == (2, "")
+    assert "without a token in the model: 한 국 어." in refused.err
     sampled = [cli("translate", trained, "--sample", "--seed", "4", stdin=b"ab\n" * 9).out for _ in range(2)]
     assert sampled[0] == sampled[1]
     assert sampled[0].count("\n") == 9

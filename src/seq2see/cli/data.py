@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.messages import echo, padded, write_line
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Json
-from seq2see.display.wording import translated
+from seq2see.display.wording import padded, translated
 from seq2see.errors import SettingError
 
 if TYPE_CHECKING:

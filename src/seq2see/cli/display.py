@@ -1,6 +1,5 @@
 """Progress of a training on stderr: a live progress bar on a terminal, plain lines elsewhere."""
 
-import textwrap
 import time
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -9,8 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from seq2see.cli.data import Downloads
-from seq2see.cli.messages import padded
-from seq2see.display.wording import translated
+from seq2see.display.wording import padded, translated, wrapped
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
 from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, ThreadsChanged, Trained, Validated
@@ -139,8 +137,9 @@ class Display:
 
 
 def _opening(event: Any) -> list[str]:
-    dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
-    pairs = translated(f"{event.pairs:,} training pairs, {event.validation_pairs:,} for validation{dropped}")
+    pairs = translated(f"{event.pairs:,} training pairs, {event.validation_pairs:,} for validation")
+    for why, count in event.dropped.items():
+        pairs += translated(f", {count:,} dropped ({why.replace('_', ' ')})") if count else ""
     lines = [f"{padded(translated('data'), NAME_WIDTH)} {pairs}"]
     tags = event.settings.data.tags
     if any(event.languages) or tags:
@@ -170,7 +169,7 @@ def table(choices: "list[Choice]") -> list[str]:
         if len(choice.yours) == len(choice.settings):
             why = "set by you"
         name, value, why = (translated(text) for text in (choice.name, choice.value, why))
-        cells = [name], textwrap.wrap(value, VALUE_WIDTH), textwrap.wrap(why, WHY_WIDTH)
+        cells = [name], wrapped(value, VALUE_WIDTH), wrapped(why, WHY_WIDTH)
         for name, value, reason in zip_longest(*cells, fillvalue=""):
             lines.append(f"{padded(name, NAME_WIDTH)} {padded(value, VALUE_WIDTH)} {reason}".rstrip())
     return lines

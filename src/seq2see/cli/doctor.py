@@ -13,8 +13,8 @@ import typer
 
 from seq2see.cli import options
 from seq2see.cli.data import Downloads
-from seq2see.cli.messages import echo, padded, write_line
-from seq2see.display.wording import translated
+from seq2see.cli.messages import echo, write_line
+from seq2see.display.wording import padded, translated
 from seq2see.errors import visible
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def doctor(
         diagnosis = examine(rows, others)
     for note in corpus.train.notes:
         echo(note, err=True)
-    if picture:
-        curves.lengths(*diagnosis.lengths, Path(picture))
+    if picture and (missing := curves.lengths(*diagnosis.lengths, Path(picture))):
+        echo(missing, err=True)
     written = None
     if write:
         with _patience(f"writing {write}"):

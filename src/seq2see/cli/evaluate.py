@@ -5,7 +5,6 @@ runs.
 import contextlib
 import json
 import statistics
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from seq2see import storage
 from seq2see.cli import options
 from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, write_line
+from seq2see.display.wording import columns, padded, translated, wrapped
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.machine import Group
@@ -256,7 +256,7 @@ def _print(found: dict[str, Any]) -> None:
         echo()
     for name, score in found["scores"].items():
         value = "-" if score["value"] is None else f"{score['value']:.2f}"
-        about = score["signature"] or f"does not apply: {score['reason']}"
+        about = score["signature"] or translated(f"does not apply: {score['reason']}")
         echo(f"{name:<11}{f'{value:>7}' if alone else ''}  {about}")
 
 
@@ -270,25 +270,26 @@ def _print_runs(sides: list[dict[str, Any]]) -> None:
         rows += [(f"{letter}{run['run']}", [*run["scores"].values()]) for run in side["runs"]]
         if len(side["runs"]) > 1:
             for title, key in (("mean", "value"), ("deviation", "deviation")):
-                rows.append((f"{letter}{title}", [side["scores"][name][key] for name in names]))
-    width = max(len(title) for title, _ in rows)
+                rows.append((f"{letter}{translated(title)}", [side["scores"][name][key] for name in names]))
+    width = max(columns(title) for title, _ in rows)
     echo("\n" + " " * width + "".join(f"{name:>{max(9, len(name) + 2)}}" for name in names))
     for title, values in rows:
         cells = (f"{value:>{max(9, len(name) + 2)}.2f}" for name, value in zip(names, values, strict=True))
-        echo(f"{title:<{width}}{''.join(cells)}")
+        echo(f"{padded(title, width)}{''.join(cells)}")
 
 
 def _print_differences(differences: dict[str, dict[str, Any]], note: str) -> None:
-    echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p  detectable")
+    interval, detectable = (translated(title) for title in ("95 % interval", "detectable"))
+    echo(f"\n{'':<11}{'A - B':>8}  {padded(interval, 15, right=True)}       p  {padded(detectable, 10, right=True)}")
     for name, each in differences.items():
         verdict = each["models"] or each["verdict"]
         if verdict in ("better", "worse"):
             verdict = f"{'these models: ' if each['models'] else ''}A is {verdict}"
         interval = f"{each['low']:+.2f} to {each['high']:+.2f}"
-        detectable = "none" if each["detectable"] is None else f"{each['detectable']:.2f}"
-        numbers = f"{each['difference']:>+8.2f}  {interval:>17}   {each['p']:.3f}  {detectable:>10}"
-        echo(f"{name:<11}{numbers}   {verdict}")
-    echo(textwrap.fill(note, 100))
+        detectable = translated("none") if each["detectable"] is None else f"{each['detectable']:.2f}"
+        numbers = f"{each['difference']:>+8.2f}  {interval:>17}   {each['p']:.3f}  {padded(detectable, 10, right=True)}"
+        echo(f"{name:<11}{numbers}   {translated(verdict)}")
+    echo("\n".join(wrapped(translated(note), 100)))
 
 
 def _plural(count: int, noun: str) -> str:

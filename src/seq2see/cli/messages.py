@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from unicodedata import east_asian_width
 
 import typer
 
@@ -52,8 +51,3 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
     finally:
         if shown:
             print(_CLEAR, end="", file=sys.stderr, flush=True)
-
-
-def padded(text: str, width: int) -> str:
-    """Return a text padded with spaces to a width in terminal columns; a Korean syllable takes two."""
-    return text + " " * (width - sum(2 if east_asian_width(each) in "WF" else 1 for each in text))

@@ -72,6 +72,7 @@ def translate(
     _check_document(text, markup, bool(sample or n_best > 1 or prefix or alignments))
     _check_sampling(sample, n_best, cache)
     from seq2see.decoding.shared_engine import Shared
+    from seq2see.decoding.translator import encode_prefix
     from seq2see.documents.glossary import Glossary
     from seq2see.run import load
 
@@ -80,6 +81,7 @@ def translate(
     if engine == "auto" and prefix and has_torch():  # scores count forced tokens: the engines differ in how
         engine = "torch"
     run.tagged([], to)  # finds a mistake in --to before any line is read
+    encode_prefix(run.tokenizers.target, prefix or "")
     if alignments:
         options.check_torch("--alignments")
         run.need_attention("alignments")

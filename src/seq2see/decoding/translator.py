@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 from seq2see import machine, special
 from seq2see.config import Decoding, Model, Settings, check_decoding
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
-from seq2see.errors import RunError, SettingError
+from seq2see.errors import RunError, SettingError, shown
 from seq2see.text.words import Span
+from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
 
 TermSource = Literal["search", "constraint", "n-best", "prefix", "replacement", "missing"]
@@ -91,7 +92,7 @@ def translate(
     Args:
         beam: beam width; by default that of the settings.
         n_best: maximum number of translations of each line; a narrower beam is widened to it.
-        prefixes: what each output must begin with, as text or tokens.
+        prefixes: what each output must begin with, as text or tokens; a text that has no tokens is an error.
     """
     plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
     return plan.results(engine.search(plan.tasks, plan.decoding))
@@ -132,7 +133,7 @@ class SearchPlan:
         most = min(decoding.max_source, room)
         encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip training data
         forced = [
-            tokenizers.target.encode([prefix])[0] if isinstance(prefix, str) else list(prefix)
+            encode_prefix(tokenizers.target, prefix) if isinstance(prefix, str) else list(prefix)
             for prefix in prefixes or [[]] * len(lines)
         ]
         tasks: list[Task] = []
@@ -160,6 +161,15 @@ class SearchPlan:
             Translation.of(each, self._tokenizers.target.decode(each.tokens)) for each in hypotheses[: self._n_best]
         )
         return Result(translations, tuple(self.tasks[number].source), self._cut[number])
+
+
+def encode_prefix(tokenizer: Tokenizer, prefix: str) -> list[int]:
+    """Return the tokens with which outputs must begin; raise an error if a part of the prefix has no token."""
+    tokens = tokenizer.encode([prefix])[0]
+    if special.UNKNOWN in tokens:
+        named = tokenizer.name_unknown(prefix) or shown(prefix)
+        raise SettingError(f"the prefix has text without a token in the model: {named}. No translation can begin so")
+    return tokens
 
 
 def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:

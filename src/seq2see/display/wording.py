@@ -7,10 +7,12 @@ message without an entry stays English.
 
 import os
 import re
+import textwrap
 import tomllib
 from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
+from unicodedata import east_asian_width
 
 LANGUAGES: Final = ("en", "ko")
 VARIABLES: Final = ("SEQ2SEE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
@@ -77,6 +79,30 @@ def translated(text: str, to: str | None = None) -> str:
     if (to or language()) != "ko" or not text or len(text) > LONGEST:
         return text
     return _translated(text)
+
+
+def columns(text: str) -> int:
+    """Return the width of a text in columns of a terminal; a Korean syllable takes two."""
+    return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def padded(text: str, width: int, right: bool = False) -> str:
+    """Return a text padded with spaces to a width in columns of a terminal; `right`: spaces before the text."""
+    spaces = " " * (width - columns(text))
+    return spaces + text if right else text + spaces
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text as lines of at most this width in columns of a terminal, if no word is longer."""
+    if text.isascii():
+        return textwrap.wrap(text, width)
+    lines: list[str] = []
+    for word in text.split():
+        if lines and columns(lines[-1]) + 1 + columns(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def _translated(text: str) -> str:

@@ -6,7 +6,6 @@ Also `Answer`, the base class of the results of this package: frozen dataclasses
 """
 
 import math
-import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
@@ -39,8 +38,6 @@ AT_ONCE = 2048
 """Number of tokens up to which pairs share one forward pass; larger batches are no faster on a CPU, and delay progress
 reports.
 """
-MOST_NAMED = 10
-"""Maximum number of characters without a token that a note for the user lists; it says how many more there are."""
 Watch = Callable[[str, int, int], None]
 """Callback for progress: a description, the number done, and the total: `watch("leaving tokens out", 12, 60)`."""
 
@@ -156,13 +153,10 @@ def read(
 
 def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
     """Return a note for the user about the characters of a text that have no token, in a list; empty if all have."""
-    found = tokenizer.unknown(text)
-    if not found:
+    named = tokenizer.name_unknown(text)
+    if not named:
         return []
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    seen = [each.isprintable() and unicodedata.category(each[0])[0] != "M" for each in found[:MOST_NAMED]]
-    named = " ".join(each if alone else f"U+{ord(each[0]):04X}" for each, alone in zip(found, seen, strict=False))
-    return [f"{what} has characters without a token in the model: {named}{more}. The model can only guess there"]
+    return [f"{what} has characters without a token in the model: {named}. The model can only guess there"]
 
 
 def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:

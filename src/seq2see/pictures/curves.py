@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
@@ -25,6 +26,8 @@ _AXIS_NAMES = {
     "error_rate": "error rate, %",
     "rate": "learning rate",
 }
+_LEAST = 0.5
+"""Lower end of a logarithmic axis of counts, so that a bar of one is visible."""
 Line = tuple[str, list[float], list[float]]
 """A curve: its name, the steps, and the value at each step."""
 
@@ -169,9 +172,12 @@ def pruning(found: Pruning, title: str, path: Path) -> str | None:
     return picture.finish(picture.figure.axes[0], f"{pairs}  ·  {meaning}")
 
 
-def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
+def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> str | None:
     """Draw histograms of the lengths of texts in characters on a logarithmic scale, and of the length ratio of the two
-    sides.
+    sides. Numbers of pairs are on a logarithmic scale, too, if a few very long texts could not be seen otherwise.
+
+    Returns:
+        A line for the user if some characters have no font, else None.
     """
     drawing.check_suffix(path)
     figure = drawing.row_of_panels(2, 2.9)
@@ -179,18 +185,40 @@ def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
     longest = max(10, int(source.max(initial=1)), int(target.max(initial=1)))
     # Lengths are whole numbers: a bin must not be narrower than one, or small ones leave gaps.
     bins = np.unique(np.geomspace(1, longest + 1, 60).round()) - 0.5
-    for name, values, colour in (("source", source, BLUE), ("target", target, ORANGE)):
-        label = f"{name}, median {np.median(values):,.0f}" if len(values) else name
-        shares = np.histogram(values, bins)[0] / np.diff(bins) / max(1, len(values))
-        one.stairs(100 * shares, bins, color=colour, linewidth=1.5, label=label)
+    counts = [np.histogram(values, bins)[0] for values in (source, target)]
+    for name, values, each, colour in zip(("source", "target"), (source, target), counts, (BLUE, ORANGE), strict=True):
+        if name == "source":  # an area, which remains visible where the other side has the same lengths
+            one.stairs(each, bins, color=colour, fill=True, alpha=0.3)
+        most = int(values.max(initial=0))
+        longer = " or more" if most == 0xFFFF else ""  # the doctor does not count beyond
+        label = f"{name}, median {np.median(values):,.0f}, longest {most:,}{longer}" if len(values) else name
+        one.stairs(each, bins, color=colour, linewidth=1.2, label=label)
     one.set_xscale("log")
-    drawing.legend(one)
-    drawing.dress(one, "pairs by length, % per character", "characters")
+    drawing.legend(one, loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)  # below, where no bars are
+    drawing.dress(one, "pairs by length" + _scale(one, *counts), "characters")
     ratio = np.log2((target + 1.0) / (source + 1.0))
-    other.hist(ratio, bins=60, weights=np.full(len(ratio), 100 / max(1, len(ratio))), color=BLUE)
-    drawing.dress(other, "pairs by ratio of lengths, %", "target / source")
-    _number(one)
-    _number(other)
+    times, edges = np.histogram(ratio, 60)
+    other.stairs(times, edges, color=BLUE, fill=True)
+    drawing.dress(other, "pairs by ratio of lengths" + _scale(other, times), "target / source")
+    for axes in (one, other):
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     other.xaxis.set_major_locator(MaxNLocator(7, integer=True))
     other.xaxis.set_major_formatter(lambda value, _: f"{2.0**value:.3g}" if value >= 0 else f"1/{2.0**-value:.3g}")
     drawing.save(figure, path)
+    return labels.note("".join(text.get_text() for text in figure.findobj(Text)))
+
+
+def _scale(axes: Axes, *counts: NDArray[Any]) -> str:
+    """Make the y axis of histograms logarithmic if a bar would be lower than 2 % of the highest one, and return text
+    for the title of the chart; empty if the axis is linear.
+    """
+    seen = np.concatenate(counts)
+    if not seen.any() or 50 * seen[seen > 0].min() >= seen.max():
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.set_ylim(bottom=0)
+        return ""
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=_LEAST)
+    axes.yaxis.set_minor_locator(NullLocator())
+    return ", logarithmic scale"

@@ -16,6 +16,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from seq2see import conversation, machine
+from seq2see.decoding.translator import encode_prefix
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
 from seq2see.serve.jobs import Asked, Job, Key, Kind, Setup, cost, source_tokens
@@ -150,7 +152,7 @@ class Service:
         """Update the metrics and the log for an event of a lane (an engine and its queue)."""
         match what:
             case "ready":
-                log(f"engine ({lane}): ready")
+                log(translated(f"engine ({lane}): ready"))
             case "batch":
                 requests, tokens, seconds = numbers
                 self.metrics.batches.labels(lane).observe(requests)
@@ -161,7 +163,7 @@ class Service:
             case "restart":
                 self.metrics.restarts.labels(lane).inc()
                 problem = next(each.problem for each in self.lanes if each.name == lane)
-                log(f"engine ({lane}): ended; started again. Reason: {problem}")
+                log(translated(f"engine ({lane}): ended; started again. Reason: {problem}"))
 
     @property
     def obstacle(self) -> str | None:
@@ -257,6 +259,7 @@ class Service:
             self.check_texts(texts)
         if kind != "detect":
             _check_language(run, asked)
+            _check_prefix(run, asked.prefix)
         width = None if kind in ("look", "detect") else 1
         if kind in ("translate", "chat") and not asked.sampling:
             width = self._beam(run, beam, asked.n_best)
@@ -416,6 +419,13 @@ def _check_language(run: Run, asked: Asked) -> None:
             raise RefusedError(400, "to: this model translates to one language only. Leave it out") from None
         fault = "is missing" if asked.to is None else f"unknown language '{_shown(asked.to)}'"
         raise RefusedError(400, f"to: {fault}. Choose from: {', '.join(run.tags)}") from None
+
+
+def _check_prefix(run: Run, prefix: str) -> None:
+    try:
+        encode_prefix(run.tokenizers.target, prefix)
+    except SettingError as problem:
+        raise RefusedError(400, str(problem)) from None
 
 
 def _shown(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
+from seq2see.display.wording import columns, padded, translated
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.session.prepare import Chosen, chosen_in, limit_length, reporter
 from seq2see.session.request import Base, Prepared, Request
@@ -222,20 +223,21 @@ def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_bet
     rows = []
     forgot = False
     for which, change in changes.items():
-        title = f"{which}: {names[which]}"
+        title = f"{translated(which)}: {names[which]}"
         for metric in reversed(change["before"]):  # the metric that chose the model comes before the loss
             before, after = change["before"][metric], change["after"][metric]
             verdict = "better" if (after > before) == higher_is_better[metric] else "worse"
-            rows.append((title, metric, _number(before), _number(after), "same" if after == before else verdict))
+            verdict = "same" if after == before else verdict
+            rows.append((title, translated(metric), _number(before), _number(after), translated(verdict)))
             if which == "old" and title and verdict == "worse":  # small changes are chance as often as not
                 forgot = abs(after - before) > 0.05 * abs(before)
             title = ""
-    rows.insert(0, ("validation", "", "before", "after", ""))
-    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
-    lines = [
-        f"{name:{first}}  {metric:{second}}  {before:>8}  {after:>8}  {verdict}".rstrip()
-        for name, metric, before, after, verdict in rows
-    ]
+    rows.insert(0, (translated("validation"), "", translated("before"), translated("after"), ""))
+    first, second = (max(columns(row[column]) for row in rows) for column in (0, 1))
+    lines = []
+    for name, metric, *numbers, verdict in rows:
+        values = "  ".join(padded(text, 8, right=True) for text in numbers)
+        lines.append(f"{padded(name, first)}  {padded(metric, second)}  {values}  {verdict}".rstrip())
     if forgot:
         lines.append(f"to forget less, add some pairs of {names['old']} to the new ones, or train for fewer steps")
     return lines

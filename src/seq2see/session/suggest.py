@@ -318,7 +318,8 @@ def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, com
         if text.closed and kind not in ("symbols", "marks"):
             found[name] += "; not all spaces are single blanks"
         if text.where != "none":
-            found[name] += f"; {text.tags:,} for tags"
+            named = [tag[:24] for tag, _ in text.seen.most_common(3)] + ["…"] * (len(text.seen) > 3)
+            found[name] += f"; {text.tags:,} for tags ({', '.join(named)}), see data.{name}_tags"
     return found
 
 

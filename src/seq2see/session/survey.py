@@ -284,16 +284,18 @@ class Text:
     """Where the texts of the side have tags, such as `<RX_1>`: at the beginning, the end, both, or nowhere."""
     tags: int
     """Number of tokens that the vocabulary needs for the tags in the texts; see `where`."""
+    seen: Counter[str]
+    """The tags at the beginning or end of texts, and how often they occur."""
 
 
 def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random, is_target: bool = False) -> Text:
     """Return the description of one side, given its counts, the number of pairs of the corpus, and random lines."""
     where: TagPlace = where_tags_are(lines) if side.words > 1.9 * pairs else "none"
-    count = 0
+    tags, seen = tag_words(lines, where), Counter[str]()
     if where != "none":
-        tags = tag_words(lines, where)
-        count = len(tags.front | tags.back)
-        lines = [tags.split(line)[1] for line in lines]
+        parts = [tags.split(line) for line in lines]
+        seen.update("".join(found).strip() for front, _, back in parts for found in (front, back) if found)
+        lines = [text for _, text, _ in parts]
         side = Side.of(lines).times(pairs / len(lines))
     few = lines if len(lines) <= 1000 else dice.sample(lines, 1000)
     side = _with_words(side, pairs, few)
@@ -304,7 +306,7 @@ def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random, is_t
             kinds = "unigram", "characters"
         elif marks.per_phoneme(lines) >= MARKED:
             kinds = ("marks",)
-    return Text(side, lines, kinds, closed, where, count)
+    return Text(side, lines, kinds, closed, where, len(tags.front | tags.back), seen)
 
 
 def _with_words(side: Side, pairs: int, lines: Sequence[str]) -> Side:

@@ -21,6 +21,7 @@ from typing import Any
 
 from seq2see import bundle, config, machine, storage
 from seq2see.config import Overlay, Settings
+from seq2see.display.wording import translated
 from seq2see.errors import DataError, PassingError, RunError, SettingError
 from seq2see.evaluation import validation
 from seq2see.lens import history
@@ -127,9 +128,8 @@ def prepare(
         write_corpus: Function that writes a run folder with other tokenizers.
     """
     tried = challengers(tokenizers, prepared.settings, prepared.yours, minutes)
-    if not tried or len(prepared.valid) < validation.FEWEST_TO_COMPARE:
-        return
-    if "validated_on_training_pairs" in prepared.facts:
+    too_few = len(prepared.valid) < validation.FEWEST_TO_COMPARE
+    if not tried or too_few or "validated_on_training_pairs" in prepared.facts:
         return
     settings, steps, made = prepared.settings, prepared.settings.training.max_steps, {}
     for each in tried:
@@ -318,7 +318,8 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
     why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
-    losses = ", ".join(f"{each.name} {each.loss:.3f} (step {each.step:,})" for each in latest.values() if each.losses)
+    told = ((each, translated(f"step {each.step:,}")) for each in latest.values() if each.losses)
+    losses = ", ".join(f"{each.name} {each.loss:.3f} ({step})" for each, step in told)
     watch(Said(f"trials: {winner} won ({why}); mean validation loss per sentence: {losses}"))
     return {"winner": winner, "result": result}
 

@@ -25,6 +25,8 @@ MOST_MARKS: Final = 512
 """Number of consecutive combining marks after which a text is divided before it is normalised; languages use only a
 few.
 """
+MOST_NAMED, LONGEST_NAMED = 10, 40
+"""Maximum number of characters (or words) without a token that a message names, and the maximum length of one."""
 
 
 def normal_form(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
@@ -121,6 +123,17 @@ class Tokenizer(ABC):
         """Return the characters (if `whole_words`, the words) of a text that have no token, each once, in order."""
         parts = list(dict.fromkeys(self._parts(text)))
         return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
+
+    def name_unknown(self, text: str) -> str:
+        """Return what `unknown` returns as text for a message: the first of them, and how many more there are; empty if
+        everything has a token.
+        """
+        found = self.unknown(text)
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        seen = [each.isprintable() and unicodedata.category(each[0])[0] != "M" for each in found[:MOST_NAMED]]
+        short = (each if len(each) <= LONGEST_NAMED else f"{each[:LONGEST_NAMED]}…" for each in found)
+        named = (each if alone else f"U+{ord(each[0]):04X}" for each, alone in zip(short, seen, strict=False))
+        return " ".join(named) + more
 
     def _in_scripts(self, part: str) -> bool:
         """Return whether all letters of `part` belong to the frequent scripts of the vocabulary (`scripts`)."""

@@ -168,6 +168,12 @@ def test_prefixes_begin_the_translations(bundle: Bundle) -> None:
         assert [each.tokens for each in results[2].translations] == [each.tokens for each in free.translations]
 
 
+def test_a_prefix_without_tokens_is_refused(bundle: Bundle) -> None:
+    """Without the error, translations would begin with a mark for unknown text."""
+    with pytest.raises(SettingError, match=r"prefix .* 한 글\."):
+        translate(bundle, ["abc"], prefixes=["C한글한C"])
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(
     ("ratio", "extra", "lengths"), [(1.0, 4, [12, 20]), (2.5, 1, [21, 41]), (0.0, 3, [3, 3]), (0.4, 1, [4, 7])]

@@ -163,6 +163,20 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
             "-o FILE.png",
             "번역문: 토큰 201개. 128개까지 볼 수 있습니다. 문장을 줄이세요. 또는 그림으로 그리세요: -o FILE.png",
         ),
+        (
+            "warning: the model is not clearly better than copying the source: chrF 0.0 against 24.3 "
+            "on 1 validation pair",
+            "경고: 모델이 원문을 복사하는 것보다 뚜렷하게 낫지 않습니다(chrF 0.0, 비교 대상 24.3, 검증용 문장 쌍 1개)",
+        ),
+        (
+            "doctor: 12 pairs (0.3 %): the sides seem to be out of step: the matching target is 1 line further up, "
+            "from pair 7 on",
+            "점검: 문장 쌍 12개(0.3 %): 양쪽 줄이 어긋난 듯함. 짝이 맞는 번역문은 1줄 위에 있음(7번째 쌍부터)",
+        ),
+        (
+            "x: 9 of 9 sampled target tokens are unknown to run, and would stay unknown: train without --from",
+            "x: 번역문 표본의 토큰 9개 중 9개를 run이(가) 모릅니다. 계속 모르게 되므로 --from 없이 학습하세요",
+        ),
     ],
 )
 def test_texts_that_are_composed_are_translated_as_a_whole(english, expected, korean):
@@ -188,6 +202,23 @@ def test_particles_follow_the_sound_of_a_word_where_it_is_known(name, expected, 
 @pytest.mark.parametrize("text", ["", "loss of a dog", "from Rome to London by bus", "x" * 5000, "안녕", "data loss"])
 def test_other_texts_stay_as_they_are(text, korean):
     assert wording.translated(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one two three", ["one two", "three"]),
+        ("하나 둘 셋", ["하나 둘", "셋"]),
+        ("서로다른말이길다 둘", ["서로다른말이길다", "둘"]),
+    ],
+)
+def test_lines_are_as_wide_as_a_terminal_shows_them(text, expected):
+    assert wording.wrapped(text, 8) == expected
+
+
+def test_texts_are_padded_to_columns_of_a_terminal():
+    assert wording.padded("하나", 6) == "하나  "
+    assert wording.padded("하나", 6, right=True) == "  하나"
 
 
 def test_nothing_changes_in_english(monkeypatch):

@@ -4,10 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from seq2see.errors import SettingError
 from seq2see.pictures import curves, drawing
+from seq2see.pictures.drawing import ORANGE
 
 METRICS = [
     {"step": 50, "loss": 3.25, "rate": 1e-4, "tokens_per_second": 9000.0},
@@ -69,7 +71,28 @@ def test_lengths_are_drawn(tmp_path, count):
     for label in ("characters", "target / source", "source", "target"):
         assert f">{label}" in svg, label
     if count:
-        assert f">source, median {np.median(source):,.0f}<" in svg
+        assert f">source, median {np.median(source):,.0f}, longest {source.max()}<" in svg
+
+
+def test_a_few_very_long_texts_are_seen(tmp_path):
+    """5 texts among 2,000 short ones change what is drawn at the right end of the first chart."""
+    short = np.random.default_rng(1).integers(5, 40, 2000).astype(np.uint16)
+    long = np.full(5, 10_000, np.uint16)
+    curves.lengths(np.append(short, long), np.append(short, long), tmp_path / "few.svg")
+    svg = (tmp_path / "few.svg").read_text(encoding="utf-8")
+    assert ">pairs by length, logarithmic scale<" in svg
+    assert ">pairs by ratio of lengths<" in svg
+    curves.lengths(short, short, tmp_path / "none.svg")
+    assert "logarithmic" not in (tmp_path / "none.svg").read_text(encoding="utf-8")
+
+
+def test_a_single_long_text_has_a_bar_of_visible_height(tmp_path):
+    short = np.random.default_rng(1).integers(5, 40, 2000).astype(np.uint16)
+    curves.lengths(*2 * [np.append(short, np.uint16(10_000))], tmp_path / "one.png")
+    drawn = pixels(tmp_path / "one.png")
+    right = drawn[:, int(0.35 * drawn.shape[1]) : int(0.48 * drawn.shape[1])]
+    orange = np.abs(right - 255 * np.array(to_rgb(ORANGE))).max(2) < 60
+    assert np.ptp(np.flatnonzero(orange.any(1))) > 20
 
 
 def test_longer_texts_make_another_picture(tmp_path):

@@ -196,6 +196,8 @@ def test_each_kind_of_request_has_its_engine(trained, kind, asked, lane, slices)
         ("look", Asked(["a"], target="a" * 200), {}, 413, "characters"),
         ("translate", Asked(["\ud800"]), {}, 400, "surrogate"),
         ("translate", Asked(["a"], "de"), {}, 400, "one language"),
+        ("translate", Asked(["a"], prefix="A한"), {}, 400, "the prefix has text without a token in the model: 한"),
+        ("stream", Asked(["a"], prefix="A한"), {}, 400, "the prefix"),
         ("translate", Asked(["a"]), {"beam": 100}, 400, "is too large"),
         ("translate", Asked(["a"], n_best=100), {}, 400, "is too large"),
         ("translate", Asked(["a"]), {"model": "rum"}, 404, "Did you mean 'run'?"),

@@ -160,6 +160,17 @@ def test_the_table() -> None:
     ]
 
 
+def test_the_table_in_korean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its columns are aligned, although a Korean syllable takes two columns of a terminal."""
+    monkeypatch.setenv("SEQ2SEE_LANG", "ko")
+    scores = {"old": change(0.1, 98.0, 1.25, 40.0), "new": change(12.5, 0.0, 0.5, 0.0)}
+    lines = fine_tuning.table(NAMES, scores, HIGHER)
+    assert lines[:2] == [
+        "검증                            조정 전   조정 후",
+        "기존: upper       정확히 일치     98.00     40.00  나빠짐",
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "said"),
     [((0.1, 98.0, 0.1, 97.0), False), ((0.1, 98.0, 5.0, 99.0), False), ((0.1, 98.0, 0.1, 80.0), True)],

@@ -471,6 +471,22 @@ def test_reasons_name_facts_of_the_corpus() -> None:
     assert suggest.suggest(surveyed("reactions")).reasons["source"] == "the text is molecules in SMILES notation"
 
 
+def test_tags_are_named_with_the_setting_that_changes_them() -> None:
+    """Endings of sentences, separated by a space, are few words that close every target: they are taken for tags."""
+    endings = ["습니다"] * 4 + ["어요"] * 3 + ["지요"] * 2 + ["네요"]
+    words = [word("abcdefgh") for _ in range(200)]
+    answers = repeated(lambda: (sentence(words), f"{sentence(words)} {DICE.choice(endings)}"), 2000)
+    found = suggest.suggest(look(answers))
+    assert found.settings["data"]["target_tags"] == "last"
+    assert found.reasons["target"].endswith("; 4 for tags (습니다, 어요, 지요, …), see data.target_tags")
+    assert "tags" not in found.reasons["source"]
+
+
+def test_features_of_tags_are_named_as_they_are_written() -> None:
+    forms = repeated(lambda: (f"{word()} {DICE.choice(['V;PST', 'V;PRS'])}", word()), 300)
+    assert "for tags (V;P" in suggest.suggest(look(forms)).reasons["source"]
+
+
 def test_the_reason_for_the_steps_is_the_amount_of_text() -> None:
     reasons = suggest.suggest(surveyed("letters to phones")).reasons
     assert re.fullmatch("for about 2[0-9],000 tokens of text", reasons["steps"])
