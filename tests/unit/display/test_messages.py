@@ -12,6 +12,7 @@ import pytest
 
 import seq2see
 from seq2see.display import wording
+from source_texts import template
 
 PACKAGE = Path(seq2see.__file__).parent
 FEWEST_WORDS = 3
@@ -50,15 +51,6 @@ OTHER_TEXTS = {
 """Texts that are not messages, or cannot be translated."""
 CODE = re.compile(r"\n|\s*[<$]|import sys|body\{|default-src|\{\} role=|text/")
 """Beginnings of lists of words, HTML, formulas, programs, style sheets and headers."""
-
-
-def template(node: ast.AST) -> str | None:
-    """Return a text of the sources with `{}` for each value, as a key has it."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-    return None
 
 
 def others(tree: ast.AST) -> Iterator[ast.AST]:

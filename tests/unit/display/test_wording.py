@@ -15,6 +15,7 @@ import typer
 import seq2see
 from seq2see.cli import program
 from seq2see.display import wording
+from source_texts import template
 
 PACKAGE = Path(seq2see.__file__).parent
 CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "display" / "korean.toml").read_text(encoding="utf-8"))
@@ -26,15 +27,6 @@ LEAST_OF_HELP, LEAST_OF_ERRORS = 0.9, 0.85
 """Shares of texts that have a Korean one."""
 MOST_OLD = 0.02
 """Share of keys that no text of the sources has any more."""
-
-
-def template(node: ast.AST) -> str | None:
-    """Return a text of the sources with `{}` for each value, as a key has it."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-    return None
 
 
 @cache
