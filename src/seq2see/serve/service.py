@@ -259,7 +259,8 @@ class Service:
             self.check_texts(texts)
         if kind != "detect":
             _check_language(run, asked)
-            _check_prefix(run, asked.prefix)
+            if asked.prefix:
+                _check_prefix(run, asked.prefix)
         width = None if kind in ("look", "detect") else 1
         if kind in ("translate", "chat") and not asked.sampling:
             width = self._beam(run, beam, asked.n_best)

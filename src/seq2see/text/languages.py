@@ -129,9 +129,8 @@ def utf_16(start: bytes) -> str | None:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
     zeros = start[::2].count(0), start[1::2].count(0)  # in big and in little endian, ASCII has one such byte
-    is_little = (
-        len(start) % 2 == 1 if start.endswith(b"\n") else zeros[1] > zeros[0]
-    )  # the line feed's low byte is last
+    # A line that was read up to its line feed ends in the low byte of that in little endian, and so has an odd length.
+    is_little = len(start) % 2 == 1 if start.endswith(b"\n") else zeros[1] > zeros[0]
     name = "UTF-16LE" if is_little else "UTF-16BE"
     try:
         text = codecs.getincrementaldecoder(name)().decode(start)  # the last character may be cut in two
