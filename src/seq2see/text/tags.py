@@ -2,6 +2,7 @@
 are words with which the texts of a corpus begin or end.
 """
 
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -177,8 +178,8 @@ def where_tags_are(texts: Iterable[str]) -> TagPlace:
 def _are_tags(lines: Sequence[Sequence[str]], place: int) -> bool:
     """Return whether the first (`place` 0) or last (-1) words of nearly all lines are tags; a line is a list of words.
 
-    Tags are a closed set: the tags of one half of the lines have the same parts as those of the other half. They do
-    not occur elsewhere, and have a sign or capitals that other words do not have, or are very few.
+    Tags are a closed set: the tags of a random half of the lines have the same parts as those of the other half. They
+    do not occur elsewhere, and have a sign or capitals that other words do not have, or are very few.
     """
     many = [line for line in lines if len(line) > 1]
     if len(many) < FEWEST_LINES or len(many) < 0.95 * len(lines):
@@ -190,8 +191,10 @@ def _are_tags(lines: Sequence[Sequence[str]], place: int) -> bool:
         return False
     if sum(others[word] for word in words) > 0.01 * elsewhere:
         return False
-    known = {part for line in many[::2] for part in tag_parts(line[place])}
-    tried = [part for line in many[1::2] for part in tag_parts(line[place])]
+    # Shuffled, because lines may alternate, as the forms of a word do in a fixed order: walk V;PST, walk V;PRS.
+    mixed = random.Random(0).sample(many, len(many))
+    known = {part for line in mixed[::2] for part in tag_parts(line[place])}
+    tried = [part for line in mixed[1::2] for part in tag_parts(line[place])]
     seen = sum(part in known for part in tried) / len(tried)
     if _shaped(words, total, others, elsewhere):
         return seen >= 0.85 and len(known) <= MOST_PARTS

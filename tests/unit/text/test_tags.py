@@ -54,6 +54,12 @@ def test_tags_are_found(name: str, lines: int) -> None:
     assert where_tags_are(texts) == where
 
 
+@pytest.mark.parametrize(("make", "where"), [("{} V;PST|{} V;PRS", "last"), ("<SG> {}|<PL> {}", "first")])
+def test_tags_are_found_in_lines_that_alternate(make: str, where: str) -> None:
+    """Tables of forms have the same order for each lemma, and are in the sample in the order of the file."""
+    assert where_tags_are([form.format(lemma) for lemma in WORDS for form in make.split("|")]) == where
+
+
 UNTAGGED = {
     "sentences": sentence,
     "sentences with signs apart": lambda: f"{sentence()} {DICE.choice('.?!')}",
