@@ -1,12 +1,14 @@
 """Validation of a model that is still being trained, by one process or by several that divide the work."""
 
 import math
+import random
 import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -40,7 +42,8 @@ translations if the metric needs them.
 
 SEARCHED, FEWEST = 0.0075, 1000
 """Maximum number of target tokens of the pairs that a validation translates, as a share of the tokens trained on
-between two validations; and the number of pairs that are translated even if their tokens exceed this share.
+between two validations; and the number of pairs up to which a validation translates all, even if their tokens exceed
+this share.
 """
 
 
@@ -56,19 +59,25 @@ def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) 
 
 
 def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[Pair]:
-    """Return the validation pairs that are translated for the metric: all, or every n-th pair of a large set.
+    """Return the validation pairs that are translated for the metric: all, or a part that is evenly spread over a large
+    set.
 
     Translating a token of a small model takes about as long as training on one or two on a CPU, and on seven on a GPU.
     If more than `FEWEST` pairs are translated, they have at most a share of `SEARCHED` of the tokens trained on between
     two validations, so that this takes below a tenth of the time. The choice depends on settings and pairs alone, not
     on the machine.
 
+    The set is divided into stretches of equal length, and a random pair of each is taken: every n-th pair would all be
+    of one kind where kinds alternate.
+
     Args:
         target_tokens: number of tokens in the targets of all pairs.
     """
     room = SEARCHED * training.validate_every * training.batch_tokens
     most = max(FEWEST, int(len(pairs) * room / max(1, target_tokens)))
-    return pairs[:: -(-len(pairs) // most)] if pairs else pairs
+    count, dice = min(len(pairs), most), random.Random(0)
+    starts = [number * len(pairs) // count for number in range(count)]
+    return [pairs[dice.randrange(start, end)] for start, end in pairwise([*starts, len(pairs)])]
 
 
 @torch.inference_mode()

@@ -26,13 +26,22 @@ def test_a_large_set_is_translated_whole_if_validations_are_rare() -> None:
     assert searched(many(5000), 125_000, Training(validate_every=2100, batch_tokens=8192)) == many(5000)
 
 
-def test_of_a_large_set_a_regular_part_is_translated() -> None:
-    """At most 0.75 % of the tokens that are trained on between two validations."""
-    training = Training(validate_every=1000, batch_tokens=8192)
-    found = searched(many(50_000), 1_250_000, training)
-    assert 1000 < len(found) <= 0.0075 * 1000 * 8192 / 25
-    assert found == many(50_000)[::21]
-    assert len(searched(many(50_000), 1_250_000, Training(validate_every=1, batch_tokens=60))) == 1000
+@pytest.mark.parametrize("count", [1001, 1999, 2001, 50_000])
+def test_of_a_large_set_as_many_pairs_are_translated_as_of_one_of_the_usual_size(count: int) -> None:
+    found = searched(many(count), 25 * count, Training(validate_every=1, batch_tokens=60))
+    assert len(found) == 1000
+    numbers = [int(pair.source) for pair in found]
+    assert all(at * count // 1000 <= number < (at + 1) * count / 1000 for at, number in enumerate(numbers))
+
+
+def test_at_most_0_75_percent_of_the_tokens_trained_on_between_two_validations_are_translated() -> None:
+    found = searched(many(50_000), 1_250_000, Training(validate_every=1000, batch_tokens=8192))
+    assert len(found) == int(0.0075 * 1000 * 8192 / 25)
+
+
+def test_pairs_of_both_kinds_are_translated_if_a_large_set_alternates() -> None:
+    found = searched(many(2000), 50_000, Training(validate_every=1, batch_tokens=60))
+    assert 400 < sum(int(pair.source) % 2 for pair in found) < 600
 
 
 def test_an_unknown_character_costs_as_much_as_naming_it(tmp_path: Path) -> None:
