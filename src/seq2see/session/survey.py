@@ -136,8 +136,8 @@ class Survey:
             return
         self.sampled += _length(pair)
         while self.sampled > SAMPLE_CHARACTERS and len(self.sample) > 1:
-            self.sample = self.sample[::2]
-            self.room = len(self.sample)
+            self.room = (len(self.sample) + 1) // 2
+            self.sample = dice.sample(self.sample, self.room)  # not every second, which may all be of one kind
             self.sampled = sum(map(_length, self.sample))
 
     @property

@@ -326,9 +326,19 @@ def _aligned(store: Store, indices: Int64s, linked: Callable[[PairGroup], Int64s
     return places_N
 
 
+def chosen(pairs: int) -> Int64s:
+    """Return the sorted indices of the pairs to align: all, or a random one of each few neighbours (`MOST_PAIRS`).
+
+    Every n-th pair would be no even sample of a corpus in which, say, two directions alternate.
+    """
+    every = 1 + pairs // MOST_PAIRS
+    starts = np.arange(0, pairs, every)
+    return np.random.default_rng(0).integers(starts, np.minimum(starts + every, pairs))
+
+
 def learn(store: Store) -> Aligner:
     """Learn an aligner from the pairs of a store, or from an even sample of them (`MOST_PAIRS`, `MOST_CELLS`)."""
-    some = np.arange(0, len(store), 1 + len(store) // MOST_PAIRS)
+    some = chosen(len(store))
     cells = np.minimum(store.source_lengths(some), LONGEST) * np.minimum(store.target_lengths(some), LONGEST)
     some = some[:: 1 + int(cells.sum()) // MOST_CELLS]
     found = list(groups(store, some))
@@ -355,14 +365,14 @@ def write_links(aligner: Aligner | CopyAligner, store: Store) -> float:
     Returns:
         The share of the target tokens of these pairs, not counting END, that have a link.
     """
-    every = 1 + len(store) // MOST_PAIRS
+    some, every = chosen(len(store)), 1 + len(store) // MOST_PAIRS
     size = BLOCK * min(every, 10)
     linked, tokens = 0, 0
     with (store.folder / LINKS).open("wb") as file:
         for first in range(0, len(store), size):
             block = np.arange(first, min(first + size, len(store)))
             lengths = store.target_lengths(block)
-            is_aligned = block % every == 0
+            is_aligned = some[block // every] == block
             places = np.full(lengths.sum(), NO_LINK, "<u2")
             found = aligner.align(store, block[is_aligned])
             places[np.repeat(is_aligned, lengths)] = np.where(found == NONE, NO_LINK, found)

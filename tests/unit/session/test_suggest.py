@@ -401,6 +401,14 @@ def test_the_lexicon_stays_small_however_many_words_there_are(monkeypatch: pytes
     assert found.source.words == 1000
 
 
+def test_both_kinds_of_pairs_that_alternate_stay_in_a_sample_of_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "SAMPLE_CHARACTERS", 2000)
+    found = look([("there" if number % 2 else "back!", "again") for number in range(210)])
+    assert len(found.sample) == 101
+    assert found.sampled == 10 * len(found.sample)
+    assert 0.3 < sum(pair.source == "there" for pair in found.sample) / len(found.sample) < 0.7
+
+
 def test_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "SAMPLE", 100)
     monkeypatch.setattr(survey, "BLOCK", 40)

@@ -82,8 +82,17 @@ def test_of_a_large_corpus_a_part_is_aligned(tmp_path, monkeypatch):
     aligner.write_links(aligner.learn(corpus), corpus)
     corpus = Store(tmp_path)
     linked = [bool((corpus.links(np.array([pair])) >= 0).any()) for pair in range(300)]
-    assert not any(linked[pair] for pair in range(300) if pair % 4)
+    assert {pair for pair in range(300) if linked[pair]} <= set(aligner.chosen(300))
     assert sum(linked) > 60
+
+
+def test_one_of_each_few_neighbours_is_aligned_and_pairs_that_alternate_are_aligned_alike(monkeypatch):
+    assert np.array_equal(aligner.chosen(300), np.arange(300)), "all of a small corpus"
+    assert not len(aligner.chosen(0))
+    monkeypatch.setattr(aligner, "MOST_PAIRS", 600)
+    some = aligner.chosen(1001)
+    assert np.array_equal(some // 2, np.arange(501))
+    assert 200 < (some % 2).sum() < 300
 
 
 def test_damaged_links_are_refused_and_a_new_store_has_none(tmp_path):
