@@ -18,9 +18,9 @@ from zlib import crc32
 import numpy as np
 import torch
 
+import stores
 from seq2see import config
 from seq2see.model.build import build
-from seq2see.tokens import store
 from seq2see.training import events as training_events
 from seq2see.training import loop
 
@@ -61,7 +61,7 @@ def losses(folder: Path) -> list[float]:
     """Train on strings of numbers and their reverse."""
     dice = np.random.default_rng(1)
     sources = [dice.integers(4, VOCABULARY, length).tolist() for length in dice.integers(1, 9, 120)]
-    pairs = store.write(folder / "corpus", ((source, source[::-1]) for source in sources), VOCABULARY)
+    pairs = stores.write(folder / "corpus", ((source, source[::-1]) for source in sources), VOCABULARY)
     torch.manual_seed(SETTINGS.training.seed)
     events = loop.train(
         build(SETTINGS.model, VOCABULARY, VOCABULARY),

@@ -474,8 +474,8 @@ def _without_quotes(row: Row) -> Row:
     return row._replace(source=source, target=target, faults=row.faults | QUOTED)
 
 
-def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:
-    """Yield the pairs in blocks of `most`; a block ends earlier once its texts have at least `characters` characters.
+def in_blocks(pairs: Iterable[Pair], most: int) -> Iterator[list[Pair]]:
+    """Yield the pairs in blocks of `most`; a block ends earlier once its texts have `LONGEST_FIELD` characters.
 
     A block is held in memory, and a single text may have millions of characters.
     """
@@ -484,7 +484,7 @@ def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> It
     for pair in pairs:
         block.append(pair)
         size += len(pair.source) + len(pair.target)
-        if len(block) == most or size >= characters:
+        if len(block) == most or size >= LONGEST_FIELD:
             yield block
             block, size = [], 0
     if block:

@@ -62,10 +62,6 @@ class Batch:
         links_N = None if self.links_N is None else self.links_N.repeat(2)
         return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets), links_N)
 
-    def padded(self) -> tuple[Tensor, Tensor]:
-        """Return (source_BS, target_BT), padded, for a model that needs a rectangular tensor."""
-        return rectangle(self.source_N, self.source_offsets), rectangle(self.target_N, self.target_offsets)
-
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on another device; offsets stay on the CPU, because shapes are computed from them."""
         source_N, target_N = self.source_N.to(device, non_blocking=True), self.target_N.to(device, non_blocking=True)
@@ -76,13 +72,6 @@ class Batch:
 def twice_over(offsets: Tensor) -> Tensor:
     """Return the offsets of the sequences followed by all of them again: `[0, 2, 3]` -> `[0, 2, 3, 5, 6]`."""
     return torch.cat([offsets, offsets[1:] + offsets[-1]])
-
-
-def rectangle(tokens_N: Tensor, offsets: Tensor) -> Tensor:
-    """Return packed sequences as rows, padded with PAD: tokens_N -> tokens_BL."""
-    lengths_B = offsets.diff()
-    keep_BL = (torch.arange(int(lengths_B.max())) < lengths_B[:, None]).to(tokens_N.device)
-    return torch.full(keep_BL.shape, special.PAD, device=tokens_N.device).masked_scatter(keep_BL, tokens_N)
 
 
 def make_batch(store: Store, indices: Int64s, links: bool = False) -> Batch:

@@ -164,19 +164,12 @@ def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Blo
     return Block(*sides)
 
 
-def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Store:
-    """Write pairs of (source ids, target ids) to a store, adding END to each side, and open it.
-
-    An earlier store in the folder is replaced.
+def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
+    """Write blocks to a store and open it; an earlier store in the folder is replaced. No pairs at all are an error.
 
     Args:
         vocabulary: Size of the larger vocabulary; it decides how many bytes a token takes.
     """
-    return write_blocks(folder, (pack([pair], vocabulary) for pair in encoded), vocabulary)
-
-
-def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
-    """Write blocks to a store and open it; an earlier store in the folder is replaced. No pairs at all are an error."""
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in ("store.json", LINKS):
         (folder / earlier).unlink(missing_ok=True)

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seq2see
+import stores
 from seq2see.config import Training
 from seq2see.distributed import board, ranks
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
 from seq2see.machine import Stopped
-from seq2see.tokens import store
 from seq2see.tokens.batches import Batches, split
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
@@ -207,7 +207,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Store:
         (dice.integers(4, VOCABULARY, size).tolist(), dice.integers(4, VOCABULARY, size + 1).tolist())
         for size in dice.integers(1, 30, 200)
     ]
-    return store.write(tmp_path_factory.mktemp("store"), encoded, VOCABULARY)
+    return stores.write(tmp_path_factory.mktemp("store"), encoded, VOCABULARY)
 
 
 def learn(folder: Path, pairs: Path, settings: Training, change: Callable[[], None] = lambda: None) -> None:

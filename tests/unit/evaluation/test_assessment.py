@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stores
 from seq2see import config
 from seq2see.evaluation import assessment, metrics
 from seq2see.evaluation.assessment import Assessment, Frequencies
@@ -185,7 +186,7 @@ def test_frequencies_of_targets(tmp_path: Path) -> None:
     a, b = letters.encode(["a", "b"])
 
     def made(name: str, targets: list[list[int]]) -> store.Store:
-        return store.write(tmp_path / name, [(a, target) for target in targets], len(letters))
+        return stores.write(tmp_path / name, [(a, target) for target in targets], len(letters))
 
     known = assessment.frequencies(made("train", [b, b, a + b]), made("valid", [b]), letters)
     assert known.commonest == "b"

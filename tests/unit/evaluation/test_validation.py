@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import stores
 from seq2see import special
 from seq2see.config import Model, Training
 from seq2see.evaluation.validation import losses, searched
 from seq2see.model.build import build
 from seq2see.text.pair import Pair
-from seq2see.tokens import store, tokenizers
+from seq2see.tokens import tokenizers
 
 
 def many(count: int) -> list[Pair]:
@@ -48,7 +49,7 @@ def test_an_unknown_character_costs_as_much_as_naming_it(tmp_path: Path) -> None
     """Otherwise a tokenizer that writes neither character would seem better than one that can."""
     letters = tokenizers.train("characters", ["ab"], 100)
     source, known, unknown = letters.encode(["a", "ab", "aé"])
-    written = store.write(tmp_path / "valid", [(source, known), (source, unknown)], len(letters))
+    written = stores.write(tmp_path / "valid", [(source, known), (source, unknown)], len(letters))
     small = Model(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, tie="decoder")
     model = build(small, len(letters), len(letters)).eval()
     with torch.no_grad():

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+import stores
 from conftest import random_words
 from seq2see import special, storage
 from seq2see.decoding import ct2_engine
@@ -94,7 +95,7 @@ def test_a_head_that_was_taught_is_measured_by_the_links_of_an_aligner(run, tmp_
     run = guided_run(run)
     sides = run.tokenizers.source.encode(WORDS), run.tokenizers.target.encode(WORDS)
     folder = tmp_path / "store"
-    written = store.write(
+    written = stores.write(
         folder, zip(*sides, strict=True), max(map(len, (run.tokenizers.source, run.tokenizers.target)))
     )
     assert not alignment.measure_guided(run.bundle, written).pairs, "nothing is known without links"

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import stores
 from seq2see import api
 from seq2see.errors import RunError, SettingError
 from seq2see.evaluation import report
@@ -154,12 +155,12 @@ def test_the_largest_file_is_below_a_megabyte():
 def test_short_pairs_are_chosen_and_no_sentence_twice(tmp_path):
     def written(name, lengths):
         rows = [([number + 4] * (length - 1), [5] * (length - 1)) for number, length in enumerate(lengths)]
-        return store.write(tmp_path / name, rows, 100)
+        return stores.write(tmp_path / name, rows, 100)
 
     assert history.choose(written("usual", [30, 12, 3, 11, 13])) == [1, 3]
     assert history.choose(written("long", [33, 90])) == []
     same = [([7] * 11, [5] * 11), ([7] * 11, [6] * 11), ([8] * 6, [5] * 6)]
-    assert history.choose(store.write(tmp_path / "same", same, 100)) == [0, 2]
+    assert history.choose(stores.write(tmp_path / "same", same, 100)) == [0, 2]
 
 
 DAMAGES = {

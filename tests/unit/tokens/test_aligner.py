@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from bench.alignment import generated
 
+import stores
 from seq2see import config
 from seq2see.config import Settings
 from seq2see.errors import DataError, SettingError
@@ -24,7 +25,7 @@ def tokens_of(texts: list[str], first: int = 4) -> tuple[list[list[int]], int]:
 
 def stored(folder: Path, pairs: list[tuple[str, str]], some: slice = slice(None)) -> Store:
     (sources, one), (targets, other) = (tokens_of([pair[side] for pair in pairs]) for side in (0, 1))
-    store.write(folder, zip(sources[some], targets[some], strict=True), max(one, other))
+    stores.write(folder, zip(sources[some], targets[some], strict=True), max(one, other))
     return Store(folder, (one, other))
 
 
@@ -137,7 +138,7 @@ def test_stretches_in_common_are_linked_in_any_order_longest_first(tmp_path):
 
     def links(source: str, target: str) -> list[int]:
         ids = {letter: number for number, letter in enumerate("abcdefgx", 4)}
-        store.write(tmp_path, [([ids[one] for one in source], [ids[one] for one in target])], letters)
+        stores.write(tmp_path, [([ids[one] for one in source], [ids[one] for one in target])], letters)
         corpus = Store(tmp_path, (letters, letters))
         return aligner.CopyAligner([aligner.NONE] * 4 + [*range(4, letters)]).align(corpus, np.array([0])).tolist()
 
@@ -155,7 +156,7 @@ def test_copied_tokens_are_linked_if_they_are_spelled_alike_and_statistics_find_
     def written(name: str, pairs: int) -> Path:
         made = dice.integers(4, 6, (pairs, 40))  # two letters in any order, and two halves swapped: nothing to learn
         swapped = 2 + np.concatenate([made[:, 20:], made[:, :20]], axis=1)  # the ids of target letters begin at 6
-        store.write(tmp_path / name, zip(made.tolist(), swapped.tolist(), strict=True), 8)
+        stores.write(tmp_path / name, zip(made.tolist(), swapped.tolist(), strict=True), 8)
         return tmp_path / name
 
     train, valid = written("train", 400), written("valid", 100)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import stores
 from seq2see import special
 from seq2see.errors import DataError
 from seq2see.tokens import batches, store
@@ -21,12 +22,12 @@ def corpus(tmp_path_factory):
     """300 pairs of many lengths; token ids tell the pair."""
     dice = random.Random(1)
     pairs = [([4 + i] * dice.randrange(1, 30), [4 + i] * dice.randrange(0, 20)) for i in range(300)]
-    return store.write(tmp_path_factory.mktemp("corpus"), pairs, vocabulary=304)
+    return stores.write(tmp_path_factory.mktemp("corpus"), pairs, vocabulary=304)
 
 
 @pytest.fixture
 def batch(tmp_path):
-    small = store.write(tmp_path, [([4, 5, 6], [7]), ([8], []), ([9, 10], [11, 12, 13])], vocabulary=14)
+    small = stores.write(tmp_path, [([4, 5, 6], [7]), ([8], []), ([9, 10], [11, 12, 13])], vocabulary=14)
     return batches.make_batch(small, np.array([2, 0, 1]))
 
 
@@ -45,7 +46,7 @@ def test_inputs_are_the_labels_shifted_right(batch):
 
 
 def test_links_are_in_the_row_that_reads_a_token(tmp_path):
-    small = store.write(tmp_path, [([4, 5, 6], [7]), ([8], []), ([9, 10], [11, 12, 13])], vocabulary=14)
+    small = stores.write(tmp_path, [([4, 5, 6], [7]), ([8], []), ([9, 10], [11, 12, 13])], vocabulary=14)
     links = [2, store.NO_LINK, store.NO_LINK, 1, store.NO_LINK, 0, store.NO_LINK]
     (tmp_path / store.LINKS).write_bytes(np.array(links, "<u2").tobytes())
     batch = batches.make_batch(store.Store(tmp_path), np.array([2, 0, 1]), links=True)
@@ -56,14 +57,6 @@ def test_links_are_in_the_row_that_reads_a_token(tmp_path):
     assert batches.make_batch(small, np.array([0])).links_N is None
     with pytest.raises(DataError, match=r"training\.alignment_weight"):
         batches.make_batch(small, np.array([0]), links=True)
-
-
-def test_padded_rectangles(batch):
-    source_BS, target_BT = batch.padded()
-    assert source_BS.tolist() == [[9, 10, END, PAD], [4, 5, 6, END], [8, END, PAD, PAD]]
-    assert target_BT.tolist() == [[11, 12, 13, END], [7, END, PAD, PAD], [END, PAD, PAD, PAD]]
-    inputs_BT = batches.rectangle(batch.inputs_N, batch.target_offsets)
-    assert inputs_BT.tolist() == [[BEGIN, 11, 12, 13], [BEGIN, 7, PAD, PAD], [BEGIN, PAD, PAD, PAD]]
 
 
 def test_to_moves_tokens_and_leaves_offsets(batch):
@@ -87,7 +80,7 @@ def test_a_pair_above_the_budget_is_a_batch_alone(corpus):
 
 
 def test_a_budget_may_be_used_up_to_the_last_token(tmp_path):
-    even = store.write(tmp_path, [([4], [5, 6])] * 9, vocabulary=7)  # 5 tokens a pair, with the two ENDs
+    even = stores.write(tmp_path, [([4], [5, 6])] * 9, vocabulary=7)  # 5 tokens a pair, with the two ENDs
     assert [len(indices) for indices, _ in Batches(even, 15, 9, seed=1).one_epoch()] == [3, 3, 3]
 
 

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 
+import stores
 from seq2see import special
 from seq2see.errors import DataError
 from seq2see.tokens import store
@@ -20,7 +21,7 @@ def packed(sequences):
 
 
 def test_a_store_gives_back_its_pairs_in_any_order(tmp_path):
-    written = store.write(tmp_path / "new" / "folder", iter(PAIRS), vocabulary=16)
+    written = stores.write(tmp_path / "new" / "folder", iter(PAIRS), vocabulary=16)
     assert len(written) == 4
     for order in ([0, 1, 2, 3], [3, 1], [2, 2, 0], [1]):
         arrays = written.gather(np.array(order))
@@ -32,14 +33,14 @@ def test_a_store_gives_back_its_pairs_in_any_order(tmp_path):
 
 
 def test_lengths_and_totals_count_the_end(tmp_path):
-    written = store.write(tmp_path, PAIRS, vocabulary=16)
+    written = stores.write(tmp_path, PAIRS, vocabulary=16)
     assert written.source_lengths(np.array([3, 0])).tolist() == [3, 4]
     assert written.target_lengths(np.array([3, 0])).tolist() == [4, 2]
     assert (written.source_tokens, written.target_tokens) == (10, 10)
 
 
 def test_blocks_of_any_size_are_written_alike(tmp_path):
-    pairs = store.write(tmp_path / "pairs", PAIRS, vocabulary=16)
+    pairs = stores.write(tmp_path / "pairs", PAIRS, vocabulary=16)
     packed = [store.pack(PAIRS[:3], 16), store.pack(PAIRS[3:], 16)]
     blocks = store.write_blocks(tmp_path / "blocks", packed, vocabulary=16)
     for name in ("source.tokens", "source.offsets", "target.tokens", "target.offsets"):
@@ -48,32 +49,32 @@ def test_blocks_of_any_size_are_written_alike(tmp_path):
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(65_536, 2), (65_537, 4)])
 def test_a_token_takes_as_few_bytes_as_the_vocabulary_allows(tmp_path, vocabulary, width):
-    written = store.write(tmp_path, [([vocabulary - 1], [4])], vocabulary)
+    written = stores.write(tmp_path, [([vocabulary - 1], [4])], vocabulary)
     assert (tmp_path / "source.tokens").stat().st_size == 2 * width
     assert written.gather(np.array([0]))[0].tolist() == [vocabulary - 1, special.END]
 
 
 def test_no_pairs_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no pairs"):
-        store.write(tmp_path, [], vocabulary=16)
+        stores.write(tmp_path, [], vocabulary=16)
 
 
 def test_a_half_written_store_is_refused_even_over_an_older_one(tmp_path):
-    store.write(tmp_path, PAIRS, vocabulary=16)
+    stores.write(tmp_path, PAIRS, vocabulary=16)
 
     def interrupted():
         yield PAIRS[0]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.write(tmp_path, interrupted(), vocabulary=16)
+        stores.write(tmp_path, interrupted(), vocabulary=16)
     with pytest.raises(DataError, match="half written"):
         store.Store(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["source.tokens", "source.offsets", "target.tokens", "target.offsets"])
 def test_a_file_cut_short_or_missing_is_named(tmp_path, name):
-    store.write(tmp_path, PAIRS, vocabulary=16)
+    stores.write(tmp_path, PAIRS, vocabulary=16)
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(DataError, match=f"{name}.*expected"):
@@ -85,7 +86,7 @@ def test_a_file_cut_short_or_missing_is_named(tmp_path, name):
 
 @pytest.mark.parametrize("change", [{"pairs": None}, {"pairs": "many"}, {"dtype": "O"}, {"dtype": "?!"}])
 def test_a_damaged_description_is_refused(tmp_path, change):
-    store.write(tmp_path, PAIRS, vocabulary=16)
+    stores.write(tmp_path, PAIRS, vocabulary=16)
     about = json.loads((tmp_path / "store.json").read_text())
     (tmp_path / "store.json").write_text(json.dumps(about | change))
     with pytest.raises(DataError, match="damaged"):
@@ -93,7 +94,7 @@ def test_a_damaged_description_is_refused(tmp_path, change):
 
 
 def test_another_format_is_refused(tmp_path):
-    store.write(tmp_path, PAIRS, vocabulary=16)
+    stores.write(tmp_path, PAIRS, vocabulary=16)
     about = json.loads((tmp_path / "store.json").read_text())
     (tmp_path / "store.json").write_text(json.dumps(about | {"format": 2}))
     with pytest.raises(DataError, match="format 2, expected 1"):

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import seq2see
+import stores
 from seq2see.config import Model, Training
 from seq2see.errors import RunError
 from seq2see.kernels import threads
@@ -45,7 +46,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Store:
         (dice.integers(4, VOCABULARY, size).tolist(), dice.integers(4, VOCABULARY, size + 1).tolist())
         for size in dice.integers(1, 8, 80)
     ]
-    return store.write(tmp_path_factory.mktemp("store"), encoded, VOCABULARY)
+    return stores.write(tmp_path_factory.mktemp("store"), encoded, VOCABULARY)
 
 
 def make(dropout: float = 0.0) -> seq2see.Transformer:
@@ -194,7 +195,7 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path, changes: dict[str,
     """Whatever the number was in which step: interrupted and resumed, too."""
     dice = np.random.default_rng(4)
     numbers = (dice.integers(4, 500, size).tolist() for size in dice.integers(10, 40, 60))
-    pairs = store.write(tmp_path / "store", ((line, line[::-1]) for line in numbers), 500)
+    pairs = stores.write(tmp_path / "store", ((line, line[::-1]) for line in numbers), 500)
     if alignment:
         aligner.write_links(aligner.learn(pairs), pairs)
         pairs = store.Store(pairs.folder, pairs.vocabularies)
