@@ -178,11 +178,15 @@ def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Stor
             source.add(block.source, block.source_lengths)
             target.add(block.target, block.target_lengths)
     if not source.pairs:
-        raise DataError(f"{folder}: no pairs to store. Is every line of the corpus empty or too long?")
+        raise _NoPairsError(f"{folder}: no pairs to store. Is every line of the corpus empty or too long?")
     about = {"format": FORMAT, "dtype": _dtype(vocabulary).str, "vocabulary": vocabulary, "pairs": source.pairs}
     about |= {"source_tokens": source.tokens, "target_tokens": target.tokens}
     (folder / "store.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return Store(folder)
+
+
+class _NoPairsError(DataError):
+    """There is no pair to store."""
 
 
 def _dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
@@ -368,7 +372,7 @@ def write_tokenised(
 
     try:
         return write_blocks(folder / "corpus" / which, blocks(), max(cut.sizes)), too_long
-    except DataError:
+    except _NoPairsError:
         if too_long:
             raise DataError(
                 f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seq2see import machine, special
-from seq2see.errors import RunError
+from seq2see.errors import DataError, RunError
 from seq2see.text.pair import Pair
 from seq2see.text.tags import tag_words
 from seq2see.tokens import store, tokenizers
@@ -46,6 +46,24 @@ def test_several_processes_write_the_same_bytes_as_one(kind, shared, tmp_path, m
     assert left_out[1] == left_out[2]
     for name in ("source.tokens", "source.offsets", "target.tokens", "target.offsets", "store.json"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_a_fault_while_pairs_are_read_is_reported_even_if_some_are_too_long(tmp_path):
+    """As for a file that changes between the first and the second reading."""
+    letters = tokenizers.train("characters", ["abc"], 100)
+    both = store.Tokenizers(letters, letters)
+    both.save(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    long = Pair("abcabc", "abc", "here")
+
+    def broken():
+        yield from [long] * store.SENT * 3
+        raise DataError("pairs.tsv, line 7: 1 column")
+
+    with pytest.raises(DataError, match="line 7"):
+        store.write_tokenised(tmp_path, "train", broken(), both, 4, "pairs.tsv")
+    with pytest.raises(DataError, match="all 3 pairs are longer"):
+        store.write_tokenised(tmp_path, "train", [long] * 3, both, 4, "pairs.tsv")
 
 
 def test_blocks_hold_what_the_tokenizers_say(tmp_path, monkeypatch):
