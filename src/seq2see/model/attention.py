@@ -185,13 +185,13 @@ class MultiHeadAttention(nn.Module):
         if reach.query is not None and reach.key is not None and self.has_kernel(query):
             return self._attend_packed(query, memory, reach.query, reach.key, reach.causal)
         if memory is None:
-            query_BLHK, key_BMHK, value_BMHK = self._split(self.w_qkv(query), reach.query, self.widths)
+            query_BHLK, key_BHMK, value_BHMK = self._split(self.w_qkv(query), reach.query, self.widths)
         else:
-            (query_BLHK,) = self._split(self.w_qkv(query, self.query_rows), reach.query, self.widths[:1])
-            key_BMHK, value_BMHK = self._split(self.w_qkv(memory, self.memory_rows), reach.key, self.widths[1:])
+            (query_BHLK,) = self._split(self.w_qkv(query, self.query_rows), reach.query, self.widths[:1])
+            key_BHMK, value_BHMK = self._split(self.w_qkv(memory, self.memory_rows), reach.key, self.widths[1:])
         if self.rotary:
-            query_BLHK, key_BMHK = rotate(query_BLHK), rotate(key_BMHK)
-        heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.inside)
+            query_BHLK, key_BHMK = rotate(query_BHLK), rotate(key_BHMK)
+        heads_BHLK = attend(query_BHLK, key_BHMK, value_BHMK, reach, self.inside)
         return self._join(heads_BHLK, reach.query)
 
     def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:

@@ -85,14 +85,14 @@ class Packing:
         return (torch.arange(self.longest) < self.lengths[:, None]).to(self.device, non_blocking=True)
 
     @cached_property
-    def rows_S(self) -> Tensor:
+    def rows_of_slots(self) -> Tensor:
         """Return, for each of the B x L padded rows, the index of its packed row; for padding, of an arbitrary row."""
         places_BL = self.offsets[:-1, None] + torch.arange(self.longest)
         return places_BL.clamp_(max=int(self.offsets[-1]) - 1).flatten().to(self.device, non_blocking=True)
 
     def pad(self, x_ND: Tensor) -> Tensor:
         """Return N packed rows as a padded tensor BLD. The padding holds copies of other rows and must be masked."""
-        rectangle = x_ND if self.even else _Pad.apply(x_ND, self.rows_S, self.slots_N)  # type: ignore[no-untyped-call]
+        rectangle = x_ND if self.even else _Pad.apply(x_ND, self.rows_of_slots, self.slots_N)  # type: ignore[no-untyped-call]
         return rectangle.view(self.count, self.longest, x_ND.shape[-1])
 
     def pack(self, x_BLD: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class FixedPacking(Packing):
         return torch.arange(self.longest, device=self.device) < self.lengths[:, None]
 
     @cached_property
-    def rows_S(self) -> Tensor:
+    def rows_of_slots(self) -> Tensor:
         places_BL = self.offsets[:-1, None] + torch.arange(self.longest, device=self.device)
         return places_BL.clamp_(max=len(self.places_N) - 1).flatten()
 
@@ -128,9 +128,9 @@ class _Pad(torch.autograd.Function):
     """Copy packed rows to a padded tensor; padding gets copies of rows, since zeros would need one more operation."""
 
     @staticmethod
-    def forward(ctx, x_ND: Tensor, rows_S: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+    def forward(ctx, x_ND: Tensor, rows_of_slots: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(slots_N)
-        return x_ND.index_select(0, rows_S)
+        return x_ND.index_select(0, rows_of_slots)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
