@@ -324,19 +324,21 @@ class Tokenising:
 
     def __init__(self, files: tuple[Path, Path], limit: int) -> None:
         source = tokenizers.load(files[0])
-        self._cut = Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
+        self._tokenizers = Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
         self._limit = limit
 
     def __call__(self, texts: Texts) -> tuple[Block, TooLong]:
-        encoded, too_long = _encoded(texts, self._cut, self._limit)
-        return pack([pair for pair in encoded if pair], max(self._cut.sizes)), too_long
+        encoded, too_long = _encoded(texts, self._tokenizers, self._limit)
+        return pack([pair for pair in encoded if pair], max(self._tokenizers.sizes)), too_long
 
 
-def _encoded(texts: Texts, cut: Tokenizers, limit: int) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
+def _encoded(
+    texts: Texts, tokenizers: Tokenizers, limit: int
+) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
     """Return for each pair its ids, or None if a side has more than `limit` tokens; and counts of these long pairs."""
     found: list[tuple[list[int], list[int]] | None] = []
     too_long = TooLong()
-    for pair in zip(cut.source.encode(texts[0]), cut.target.encode(texts[1]), strict=True):
+    for pair in zip(tokenizers.source.encode(texts[0]), tokenizers.target.encode(texts[1]), strict=True):
         length = max(map(len, pair))
         found.append(pair if length <= limit else None)
         if length > limit:
@@ -354,7 +356,7 @@ def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> It
 
 
 def write_tokenised(
-    folder: Path, which: str, pairs: Iterable[Pair], cut: Tokenizers, limit: int, name: str
+    folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
 ) -> tuple[Store, TooLong]:
     """Tokenise pairs on all cores into the store `which` of a run folder, with the tokenizers that are saved there.
 
@@ -371,7 +373,7 @@ def write_tokenised(
             yield block
 
     try:
-        return write_blocks(folder / "corpus" / which, blocks(), max(cut.sizes)), too_long
+        return write_blocks(folder / "corpus" / which, blocks(), max(tokenizers.sizes)), too_long
     except _NoPairsError:
         if too_long:
             raise DataError(
@@ -381,20 +383,23 @@ def write_tokenised(
         raise
 
 
-def longer_sides(pairs: Sequence[Pair], cut: Tokenizers) -> list[int]:
+def longer_sides(pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[int]:
     """Return the number of tokens of the longer side of each pair, without the end token."""
     sources, targets = _sides(pairs)
-    return [max(map(len, both)) for both in zip(cut.source.encode(sources), cut.target.encode(targets), strict=True)]
+    return [
+        max(map(len, both))
+        for both in zip(tokenizers.source.encode(sources), tokenizers.target.encode(targets), strict=True)
+    ]
 
 
-def short_enough(pairs: Sequence[Pair], cut: Tokenizers, limit: int) -> tuple[list[Pair], TooLong]:
+def short_enough(pairs: Sequence[Pair], tokenizers: Tokenizers, limit: int) -> tuple[list[Pair], TooLong]:
     """Return the pairs with at most `limit` tokens on each side, and counts of the longer ones."""
-    encoded, too_long = _encoded(_sides(pairs), cut, limit)
+    encoded, too_long = _encoded(_sides(pairs), tokenizers, limit)
     return [pair for pair, ids in zip(pairs, encoded, strict=True) if ids], too_long
 
 
 def for_validation(
-    name: str, pairs: list[Pair], cut: Tokenizers, limit: int, say: Callable[[str], None], refuse: bool = False
+    name: str, pairs: list[Pair], tokenizers: Tokenizers, limit: int, say: Callable[[str], None], refuse: bool = False
 ) -> list[Pair]:
     """Return the validation pairs with at most `limit` tokens on each side, and report how many are longer.
 
@@ -404,7 +409,7 @@ def for_validation(
         name: Name of the validation set in messages.
         refuse: Raise an error instead if more than half are longer: too few would be left to choose the best model.
     """
-    kept, too_long = short_enough(pairs, cut, limit)
+    kept, too_long = short_enough(pairs, tokenizers, limit)
     if not too_long:
         return kept
     lost = f"{name}: {too_long.total():,} of {len(pairs):,} pairs are longer than data.max_length = {limit} tokens"
@@ -418,9 +423,9 @@ def for_validation(
     return kept or pairs
 
 
-def unreachable(pairs: Sequence[Pair], cut: Tokenizers) -> int:
+def unreachable(pairs: Sequence[Pair], tokenizers: Tokenizers) -> int:
     """Return the number of pairs of which the target tokenizer can exactly reproduce neither target nor references."""
-    can_write = cut.target.can_write
+    can_write = tokenizers.target.can_write
     return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
 
 
