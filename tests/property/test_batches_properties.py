@@ -93,11 +93,11 @@ def test_resumed_anywhere_is_uninterrupted(plan, stop):
 def test_ranks_share_a_batch_without_overlap(lengths, micro_tokens, world):
     indices = np.arange(len(lengths)) + 1000
     parts = [batches.split(indices, np.array(lengths), micro_tokens, rank, world) for rank in range(world)]
-    pieces = [piece.tolist() for part in parts for piece in part]
-    assert sorted(itertools.chain(*pieces)) == indices.tolist()
-    assert all(piece == list(range(piece[0], piece[-1] + 1)) for piece in pieces), "pieces are contiguous"
-    for piece in pieces:
-        assert len(piece) == 1 or sum(lengths[index - 1000] for index in piece) <= micro_tokens
+    micro_batches = [some.tolist() for part in parts for some in part]
+    assert sorted(itertools.chain(*micro_batches)) == indices.tolist()
+    assert all(some == list(range(some[0], some[-1] + 1)) for some in micro_batches), "they are contiguous"
+    for some in micro_batches:
+        assert len(some) == 1 or sum(lengths[index - 1000] for index in some) <= micro_tokens
     passes = [len(part) for part in parts]
     assert max(passes) - min(passes) <= 1
     assert min(passes) >= 1 or len(lengths) < world

@@ -17,7 +17,7 @@ from seq2see.model.attention import MultiHeadAttention, scaled_dot_product_atten
 from seq2see.model.build import build
 from seq2see.training import checkpoint, events, loss
 from seq2see.training.events import Trained
-from seq2see.training.graphs import RecordedPasses, begin_compiling, compile_kernels
+from seq2see.training.graphs import GraphedPasses, begin_compiling, compile_kernels
 
 pytestmark = [
     pytest.mark.gpu,
@@ -138,15 +138,15 @@ def long_pairs(folder: Path) -> Path:
     return path
 
 
-def losses(folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool, **settings: object) -> list[Trained]:
+def losses(folder: Path, monkeypatch: pytest.MonkeyPatch, graphed: bool, **settings: object) -> list[Trained]:
     """Of 40 updates in float32, those with the paper's model unless told otherwise."""
-    if not recorded:
-        monkeypatch.setattr(RecordedPasses, "can", staticmethod(lambda *_: False))
+    if not graphed:
+        monkeypatch.setattr(GraphedPasses, "can", staticmethod(lambda *_: False))
     found: list[Trained] = []
     own = {key: settings.pop(key) for key in ("agreement", "micro_batch_tokens", "precision") if key in settings}
     seq2see.train(
         long_pairs(folder),
-        folder / f"run-{recorded}-{len(own)}",
+        folder / f"run-{graphed}-{len(own)}",
         settings={
             "data": {"source_tokenizer": "characters", "target_tokenizer": "characters"},
             "model": {**SETTINGS["model"], "norm": "post", "positions": "sinusoid", "dropout": 0.0, **settings},
@@ -170,12 +170,12 @@ def losses(folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool, **sett
         {"precision": "bfloat16"},
     ],
 )
-def test_recorded_passes_learn_what_plain_ones_learn(tmp_path, monkeypatch, settings) -> None:
-    recorded = losses(tmp_path, monkeypatch, True, **settings)
+def test_graphed_passes_learn_what_plain_ones_learn(tmp_path, monkeypatch, settings) -> None:
+    graphed = losses(tmp_path, monkeypatch, True, **settings)
     plain = losses(tmp_path, monkeypatch, False, **settings)
     assert len(plain) == 40
     exact = 1e-2 if "precision" in settings else 2e-3
-    assert [event.loss for event in recorded] == pytest.approx([event.loss for event in plain], rel=exact)
+    assert [event.loss for event in graphed] == pytest.approx([event.loss for event in plain], rel=exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -214,7 +214,7 @@ def test_rotated_columns_are_those_of_the_written_out_rotation(rows, heads, widt
     torch.testing.assert_close(torch.autograd.grad(found, x, by), torch.autograd.grad(expected, x, by), **close)
 
 
-def test_an_agreement_is_recorded_too(tmp_path, monkeypatch) -> None:
+def test_an_agreement_is_captured_too(tmp_path, monkeypatch) -> None:
     without = losses(tmp_path, monkeypatch, True, dropout=0.5)
     agreeing = losses(tmp_path, monkeypatch, True, dropout=0.5, agreement=5.0)
     assert agreeing[-1].smoothed_loss > without[-1].smoothed_loss  # the part that two dropouts disagree in
@@ -351,4 +351,4 @@ def test_compiling_in_a_thread_changes_no_random_numbers() -> None:
     begin_compiling(lambda: build(settings, 50, 60), training, bfloat16=True)
     compile_kernels(model, training, bfloat16=True)
     assert torch.equal(torch.cuda.get_rng_state(), before)
-    assert RecordedPasses.can(model, bfloat16=True)
+    assert GraphedPasses.can(model, bfloat16=True)

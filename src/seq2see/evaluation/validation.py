@@ -163,7 +163,7 @@ def _summed_loss(model: Seq2Seq, store: Store, batches: list[Int64s], tokens: in
     device = next(model.parameters()).device
     total, count = 0.0, 0
     for indices in batches:
-        for piece in split(indices, store.source_lengths(indices) + store.target_lengths(indices), tokens):
-            loss = loop.loss_of(model, make_batch(store, piece).to(device))
+        for micro_batch in split(indices, store.source_lengths(indices) + store.target_lengths(indices), tokens):
+            loss = loop.loss_of(model, make_batch(store, micro_batch).to(device))
             total, count = total + float(loss.plain), count + int(loss.tokens)
     return total, count

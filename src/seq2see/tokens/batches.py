@@ -172,16 +172,16 @@ def split(indices: Int64s, lengths: Int64s, micro_tokens: int, rank: int = 0, wo
         world: Number of ranks.
     """
     pairs, totals = len(indices), lengths.cumsum()
-    pieces = min(world * math.ceil(totals[-1] / (micro_tokens * world)), pairs)
+    count = min(world * math.ceil(totals[-1] / (micro_tokens * world)), pairs)
     while True:
-        numbers = np.arange(1, pieces + 1)
-        ends = np.searchsorted(totals, totals[-1] * numbers / pieces)
-        ends = np.maximum.accumulate(ends + 1 - numbers) + numbers  # no piece is empty: each end is past the one before
-        ends = np.minimum(ends, pairs - pieces + numbers)  # and leaves a pair for each piece to come
+        numbers = np.arange(1, count + 1)
+        ends = np.searchsorted(totals, totals[-1] * numbers / count)
+        ends = np.maximum.accumulate(ends + 1 - numbers) + numbers  # none is empty: each end is past the one before
+        ends = np.minimum(ends, pairs - count + numbers)  # and leaves a pair for each to come
         tokens, sizes = np.diff(totals[ends - 1], prepend=0), np.diff(ends, prepend=0)
-        if pieces == pairs or not np.any((tokens > micro_tokens) & (sizes > 1)):
+        if count == pairs or not np.any((tokens > micro_tokens) & (sizes > 1)):
             return np.split(indices, ends[:-1])[rank::world]
-        pieces = min(pieces + world, pairs)
+        count = min(count + world, pairs)
 
 
 ROUNDS: Final = 8

@@ -34,16 +34,16 @@ class NotFinite(Exception):  # noqa: N818
     """Number of pairs in the last batch whose loss or gradient was not finite."""
 
 
-def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
+def find(model: nn.Module, micro_batches: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
     """Return `NotFinite.place`, and up to three pairs, each of which alone makes numbers not finite.
 
     Args:
-        pieces: The indices of the pairs of a batch, in micro-batches, since the batch may not fit into memory at once.
+        micro_batches: The indices of the pairs of a batch, which may not fit into memory at once.
         loss: Function that runs the model on the pairs with these indices and returns their loss.
     """
-    alone = (piece[at : at + 1] for piece in pieces for at in range(len(piece)))
+    alone = (some[at : at + 1] for some in micro_batches for at in range(len(some)))
     guilty = list(islice((pair for pair in alone if place(model, pair, loss)), 3))
-    places = (place(model, each, loss) for each in guilty[:1] or pieces)
+    places = (place(model, each, loss) for each in guilty[:1] or micro_batches)
     return next(filter(None, places), "the sum over all passes, in no single layer"), [int(pair[0]) for pair in guilty]
 
 

@@ -2,8 +2,7 @@
 for kernel launches.
 
 A captured pass has fixed shapes and addresses. Each batch is copied into one of a few shapes, slightly larger than the
-batch; the remaining rows become sentences of padding, which the loss ignores. In names, "recorded" means captured in a
-CUDA graph.
+batch; the remaining rows become sentences of padding, which the loss ignores.
 """
 
 import contextlib
@@ -69,7 +68,7 @@ without a graph.
 """
 
 
-class RecordedPasses:
+class GraphedPasses:
     """Runs forward and backward passes over micro-batches by CUDA graphs; gradients are added to those of the weights.
 
     A graph is captured when a shape occurs for the second time: it is not worth it for a shape that occurs once, such
@@ -89,7 +88,7 @@ class RecordedPasses:
             weight.grad = torch.zeros_like(weight)
         self._tokens = torch.ones((), device=device)
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)
-        self._recorded: dict[Shape, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
+        self._graphs: dict[Shape, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self._memory = torch.cuda.graph_pool_handle()
         self._aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
@@ -103,32 +102,32 @@ class RecordedPasses:
         with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
             return one.is_cuda and bool(attentions) and all(each.has_kernel(one) for each in attentions)
 
-    def __call__(self, piece: Batch, tokens: int) -> Tensor:
+    def __call__(self, micro_batch: Batch, tokens: int) -> Tensor:
         """Run a forward and backward pass of the loss divided by `tokens`; return the three sums of `Loss`."""
-        shape = Shape.of(piece)
-        if shape not in self._recorded:
-            if shape not in self._met or len(self._recorded) == MOST:
+        shape = Shape.of(micro_batch)
+        if shape not in self._graphs:
+            if shape not in self._met or len(self._graphs) == MOST:
                 self._met.add(shape)
-                return self._plain(piece, tokens)
-            self._recorded[shape] = self._record(shape, piece)
-        numbers, graph = self._recorded[shape]
-        numbers.copy_(torch.from_numpy(laid_out(piece, shape)).pin_memory(), non_blocking=True)
+                return self._plain(micro_batch, tokens)
+            self._graphs[shape] = self._capture(shape, micro_batch)
+        numbers, graph = self._graphs[shape]
+        numbers.copy_(torch.from_numpy(laid_out(micro_batch, shape)).pin_memory(), non_blocking=True)
         self._tokens.fill_(tokens)
         graph.replay()
         return self._sums
 
-    def _record(self, shape: Shape, example: Batch) -> tuple[Tensor, torch.cuda.CUDAGraph]:
-        dice = torch.cuda.get_rng_state()  # recording must not change what dropout draws next
+    def _capture(self, shape: Shape, example: Batch) -> tuple[Tensor, torch.cuda.CUDAGraph]:
+        dice = torch.cuda.get_rng_state()  # capturing must not change what dropout draws next
         numbers = torch.from_numpy(laid_out(example, shape)).to(self._tokens.device)
         kernels = shape.longest_source, shape.longest_target  # what kernels are compiled for
         graph = torch.cuda.CUDAGraph()
         self._aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._aside):
-            if kernels not in self._compiled:  # kernels are compiled and libraries start on their first use, unrecorded
+            if kernels not in self._compiled:  # their first use compiles them and starts libraries: not to be captured
                 torch.autograd.grad(self._loss(numbers, shape)[0], self._weights, allow_unused=True)
                 self._compiled.add(kernels)
-            # Not `with torch.cuda.graph`, which returns all cached memory to the driver before each recording.
-            # A thread that compiles kernels meanwhile calls functions of CUDA that would end a "global" recording.
+            # Not `with torch.cuda.graph`, which returns all cached memory to the driver before each capture.
+            # A thread that compiles kernels meanwhile calls functions of CUDA that would end a "global" capture.
             torch.cuda.synchronize()
             graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
             try:
@@ -201,7 +200,7 @@ class WeightCopies:
 
 
 def are_expected(model: Model, training: Training) -> bool:
-    """Return whether a training on a GPU uses CUDA graphs as far as its settings tell; `RecordedPasses.can` also tries
+    """Return whether a training on a GPU uses CUDA graphs as far as its settings tell; `GraphedPasses.can` also tries
     the kernels.
     """
     width = model.d_key or model.d_model // model.heads
@@ -248,7 +247,7 @@ def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
     """Compile the training kernels for sentences of up to 32 and up to 64 tokens in parallel, and wait for them.
 
     The kernels of validation, which has no dropout and computes in float32, are then compiled in the background.
-    Nothing is compiled if the model cannot use CUDA graphs (`RecordedPasses.can`).
+    Nothing is compiled if the model cannot use CUDA graphs (`GraphedPasses.can`).
     """
     while _begun:
         _begun.pop().join()
@@ -261,20 +260,20 @@ def _compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None
     given = []
     for length in (SHORTEST_BOUND, 2 * SHORTEST_BOUND):
         tokens_N, offsets = torch.full((length,), special.END), torch.tensor([0, length])
-        piece = Batch(tokens_N, offsets, tokens_N, offsets)
-        given.append((torch.from_numpy(laid_out(piece, Shape.of(piece))).to(weights[0].device), Shape.of(piece)))
+        batch = Batch(tokens_N, offsets, tokens_N, offsets)
+        given.append((torch.from_numpy(laid_out(batch, Shape.of(batch))).to(weights[0].device), Shape.of(batch)))
     with loading.compiled_ahead():
-        if RecordedPasses.can(model, bfloat16):  # as far as is known before the kernels are tried
+        if GraphedPasses.can(model, bfloat16):  # as far as is known before the kernels are tried
             model.train()
             for module in model.modules():
                 if isinstance(module, Dropout):  # it draws random numbers; our kernels have a dropout of their own
                     module.eval()
             for numbers, shape in given:
                 torch.autograd.grad(_loss(model, numbers, shape, settings, bfloat16)[0], weights, allow_unused=True)
-    if RecordedPasses.can(model, bfloat16):
+    if GraphedPasses.can(model, bfloat16):
         with loading.compiled_ahead(wait=False), torch.no_grad():
             model.eval()
-            for numbers, shape in given if RecordedPasses.can(model, False) else []:
+            for numbers, shape in given if GraphedPasses.can(model, False) else []:
                 plain = replace(settings, label_smoothing=0.0, agreement=0.0, alignment_weight=0.0)
                 _loss(model, numbers, shape, plain, bfloat16=False)
     model.train(was_training)

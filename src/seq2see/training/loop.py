@@ -192,12 +192,12 @@ class _Loop:
         indices, position = next(self.batches)
         lengths = self.store.source_lengths(indices) + self.store.target_lengths(indices)
         at_once = max(1, self.progress.micro_tokens // times(settings))
-        pieces = split(indices, lengths, at_once, self.group.rank, self.group.world)
+        micro_batches = split(indices, lengths, at_once, self.group.rank, self.group.world)
         tokens = int(self.store.target_lengths(indices).sum())  # every rank knows the whole batch
         try:
             with self.meter, _whole_or_not_at_all(self.optimizer):
                 self.group.throw_dice(settings.seed, step)
-                batch = [make_batch(self.store, piece, bool(settings.alignment_weight)) for piece in pieces]
+                batch = [make_batch(self.store, each, bool(settings.alignment_weight)) for each in micro_batches]
                 sums = accumulate_gradients(
                     self.model, batch, tokens, self.forward_backward, self.should_stop, self.group
                 )
@@ -207,7 +207,7 @@ class _Loop:
             self.reason = INTERRUPTED
             return
         except (MemoryError, RuntimeError) as problem:
-            yield self._shrunk(problem, pieces, int(lengths.sum()))
+            yield self._shrunk(problem, micro_batches, int(lengths.sum()))
             return
         is_logged = step % settings.log_every == 0
         with self.meter:
@@ -242,13 +242,13 @@ class _Loop:
         )
         return 0.5**self.progress.slowed * scheduled
 
-    def _shrunk(self, problem: Exception, pieces: list[Int64s], tokens: int) -> Shrunk:
+    def _shrunk(self, problem: Exception, micro_batches: list[Int64s], tokens: int) -> Shrunk:
         """Halve the maximum number of tokens in a forward pass, so that the update is repeated. Raise an error if
         `problem` is not that memory ran out, or if no micro-batch has two pairs.
         """
         if not is_out_of_memory(problem):
             raise problem
-        if self.group.largest(max(map(len, pieces), default=0)) <= 1:
+        if self.group.largest(max(map(len, micro_batches), default=0)) <= 1:
             raise RunError(
                 "out of memory with a single pair. Lower data.max_length in a new run, choose a smaller preset, or "
                 "close other programs that use memory and resume with --resume"
@@ -257,7 +257,7 @@ class _Loop:
         share = tokens // self.group.world * times(self.settings)
         smaller = max(1, min(self.progress.micro_tokens, share) // 2)
         self.progress = replace(self.progress, micro_tokens=smaller)
-        del self.forward_backward  # recorded passes have memory of their own
+        del self.forward_backward  # CUDA graphs have memory of their own
         torch.cuda.empty_cache()
         self.forward_backward = fastest_passes(self.model, self.settings)
         self.batches = iter(self.plan(self.progress.position))
@@ -336,28 +336,28 @@ def times(settings: Training) -> int:
 
 
 def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
-    """Return passes by CUDA graphs (`graphs.RecordedPasses`) if GPU and model support them, else `plain_passes`.
+    """Return passes by CUDA graphs (`graphs.GraphedPasses`) if GPU and model support them, else `plain_passes`.
 
     Deterministic training uses plain ones: whether a pass uses a graph depends on the batches before it.
     """
     plain, device = plain_passes(model, settings), next(model.parameters()).device
     if settings.deterministic or device.type != "cuda":
         return plain
-    from seq2see.training.graphs import RecordedPasses, compile_kernels
+    from seq2see.training.graphs import GraphedPasses, compile_kernels
 
     bfloat16 = in_bfloat16(settings, device)
     compile_kernels(model, settings, bfloat16)
-    return RecordedPasses(model, settings, bfloat16, plain) if RecordedPasses.can(model, bfloat16) else plain
+    return GraphedPasses(model, settings, bfloat16, plain) if GraphedPasses.can(model, bfloat16) else plain
 
 
 def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
     """Return a function that runs one forward and backward pass without CUDA graphs, on any device."""
     device = next(model.parameters()).device
 
-    def forward_backward(piece: Batch, tokens: int) -> Tensor:
-        piece = (piece.twice() if settings.agreement else piece).to(device)
+    def forward_backward(batch: Batch, tokens: int) -> Tensor:
+        batch = (batch.twice() if settings.agreement else batch).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
-            loss = loss_of(model, piece, settings.label_smoothing, settings.agreement, settings.alignment_weight)
+            loss = loss_of(model, batch, settings.label_smoothing, settings.agreement, settings.alignment_weight)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return torch.stack([part.detach().double() for part in loss])
 
@@ -366,7 +366,7 @@ def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
 
 def accumulate_gradients(
     model: Seq2Seq,
-    pieces: list[Batch],
+    micro_batches: list[Batch],
     tokens: int,
     forward_backward: Passes,
     should_stop: Callable[[], bool] = lambda: False,
@@ -382,10 +382,10 @@ def accumulate_gradients(
     with group.all_or_none():
         if not group.alone and should_stop():
             raise Stopped
-        for number, piece in enumerate(pieces):
+        for number, micro_batch in enumerate(micro_batches):
             if number and should_stop():
                 raise Stopped
-            sums += forward_backward(piece, tokens)
+            sums += forward_backward(micro_batch, tokens)
     return sums
 
 
@@ -405,17 +405,17 @@ def apply_gradients(
             nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
         skipped = ~(norm.isfinite() & sums.isfinite().all())
         optimizer.step(rate, skipped.float())  # obeyed on the GPU, so that nothing waits for it
-    # Recorded passes know where gradients lie. On a CPU new ones cost less than adding to zeros.
+    # CUDA graphs know where gradients lie. On a CPU new ones cost less than adding to zeros.
     optimizer.zero_grad(set_to_none=sums.device.type == "cpu")
     return torch.cat([sums.masked_fill(skipped, 0.0), skipped.double()[None]]), norm
 
 
 def update(
-    model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, passes: Passes | None = None
+    model: Seq2Seq, optimizer: Adam, batch: list[Batch], settings: Training, rate: float, passes: Passes | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Make one update in one process with the micro-batches of an effective batch; return as `apply_gradients` does."""
-    tokens = sum(piece.target_tokens for piece in pieces)
-    sums = accumulate_gradients(model, pieces, tokens, passes or plain_passes(model, settings))
+    """Make one update in one process with an effective batch in micro-batches; return as `apply_gradients` does."""
+    tokens = sum(each.target_tokens for each in batch)
+    sums = accumulate_gradients(model, batch, tokens, passes or plain_passes(model, settings))
     return apply_gradients(model, optimizer, sums, settings, rate)
 
 

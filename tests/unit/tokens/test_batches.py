@@ -169,18 +169,18 @@ def test_neighbours_do_not_stay_neighbours():
 def test_split_balances_ranks():
     lengths = np.sort(np.random.default_rng(1).integers(10, 60, 400))
     parts = [batches.split(np.arange(400), lengths, 900, rank, world=4) for rank in range(4)]
-    assert len({len(pieces) for pieces in parts}) == 1
-    shares = [sum(lengths[piece].sum() for piece in pieces) for pieces in parts]
+    assert len({len(part) for part in parts}) == 1
+    shares = [sum(lengths[some].sum() for some in part) for part in parts]
     assert max(shares) < 1.1 * min(shares)
 
 
 def test_split_with_one_rank_and_room_is_the_whole_batch():
-    [piece] = batches.split(np.array([5, 3, 9]), np.array([2, 2, 4]), micro_tokens=8)
-    assert piece.tolist() == [5, 3, 9]
+    [micro_batch] = batches.split(np.array([5, 3, 9]), np.array([2, 2, 4]), micro_tokens=8)
+    assert micro_batch.tolist() == [5, 3, 9]
 
 
 def test_split_gives_every_rank_work_where_pairs_suffice():
     lengths = np.array([1, 1, 1, 100])
     parts = [batches.split(np.arange(4), lengths, 1000, rank, world=4) for rank in range(4)]
-    assert [piece.tolist() for part in parts for piece in part] == [[0], [1], [2], [3]]
+    assert [some.tolist() for part in parts for some in part] == [[0], [1], [2], [3]]
     assert batches.split(np.arange(1), np.array([5]), 1000, rank=1, world=2) == []

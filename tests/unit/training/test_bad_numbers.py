@@ -26,7 +26,7 @@ def test_pairs_that_suffice_alone_are_named() -> None:
     assert all(weight.grad is None for weight in net.parameters())
 
 
-def test_a_batch_whose_pairs_are_fine_alone_passes_in_its_pieces() -> None:
+def test_a_batch_whose_pairs_are_fine_alone_passes_in_its_micro_batches() -> None:
     net, seen = model(), []
 
     def loss(pairs):

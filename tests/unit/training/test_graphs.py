@@ -1,4 +1,4 @@
-"""Batches laid into fixed shapes; what is recorded of them needs a GPU (tests/unit/test_cuda.py)."""
+"""Batches laid into fixed shapes; CUDA graphs of them need a GPU (tests/unit/test_cuda.py)."""
 
 import threading
 import time

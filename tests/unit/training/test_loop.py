@@ -156,10 +156,10 @@ def test_micro_batches_do_not_change_the_update(pairs: Store, tmp_path: Path, mi
     The biases of keys have no gradient but rounding (a softmax does not see a shift), which Adam would make as large as
     any other; its epsilon keeps them still here.
     """
-    whole, pieces = make(), make()
+    whole, parts = make(), make()
     settings = replace(SETTINGS, max_steps=3, clip_norm=0.5, adam_epsilon=1e-3)
     one = run(whole, pairs, tmp_path / "a", settings)
-    many = run(pieces, pairs, tmp_path / "b", settings, micro_tokens=micro_tokens)
+    many = run(parts, pairs, tmp_path / "b", settings, micro_tokens=micro_tokens)
     for left, right in zip(of(Trained, one), of(Trained, many), strict=True):
         assert left.loss == pytest.approx(right.loss, rel=1e-5)
         assert left.gradient_norm == pytest.approx(right.gradient_norm, rel=1e-4)
@@ -565,11 +565,11 @@ def test_memory_that_is_used_up(
     def small(model, settings):
         learn = plain(model, settings)
 
-        def only_small(piece, tokens):
-            if steps >= step and piece.source_tokens + piece.target_tokens > 20:
-                learn(piece, tokens)  # gradients that must not stay
+        def only_small(batch, tokens):
+            if steps >= step and batch.source_tokens + batch.target_tokens > 20:
+                learn(batch, tokens)  # gradients that must not stay
                 raise problem
-            return learn(piece, tokens)
+            return learn(batch, tokens)
 
         return only_small
 
@@ -627,9 +627,9 @@ def breaking(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[int], bool]) -> 
     def broken(model, settings):
         learn = plain(model, settings)
 
-        def sometimes(piece, tokens):
+        def sometimes(batch, tokens):
             passes[0] += 1
-            sums = learn(piece, tokens)
+            sums = learn(batch, tokens)
             if is_bad(passes[0]):
                 next(model.parameters()).grad[0] = math.nan
                 return sums * math.nan
@@ -661,7 +661,7 @@ def test_a_skipped_update_changes_nothing(pairs: Store, bad: float) -> None:
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     kept = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
 
-    def learn(piece, tokens):
+    def learn(batch, tokens):
         for weight in model.parameters():
             weight.grad = torch.full_like(weight, bad)
         return torch.ones(3, dtype=torch.float64)
