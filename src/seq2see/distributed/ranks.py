@@ -219,7 +219,7 @@ class Ranks(Group):
                 problem = found
             if stop is not None:
                 self._board.meet()
-        verdict = self.largest(GO_ON if problem is None else STOP if isinstance(problem, Stopped) else MEMORY)
+        verdict = self.largest(CONTINUE if problem is None else STOP if isinstance(problem, Stopped) else MEMORY)
         if verdict == STOP:
             raise Stopped
         if verdict == MEMORY:
@@ -277,7 +277,7 @@ class Ranks(Group):
         torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
 
 
-GO_ON, MEMORY, STOP = range(3)
+CONTINUE, MEMORY, STOP = range(3)
 _joined: Ranks | None = None
 Result = TypeVar("Result")
 

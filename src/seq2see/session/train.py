@@ -260,7 +260,7 @@ def learn(
     model = prepare.new_model(folder, prepared, device)
     before, is_pause = Progress(), False
     if (folder / "checkpoints").is_dir():
-        newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning: {line}")))
+        newest = checkpoint.newest_intact(folder / "checkpoints", lambda line: watch(Said(f"warning: {line}")))
         if newest is not None:
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
     micro_tokens = prepare.choose_micro_tokens(prepared, before, device, watch)

@@ -468,7 +468,7 @@ def _train(
         latest: The event of the latest step is put here, for the case that training fails.
     """
     training, checkpoints, device = prepared.settings.training, folder / "checkpoints", machine.pick_device()
-    newest = checkpoint.go_on_from(checkpoints) if checkpoints.is_dir() else None
+    newest = checkpoint.newest_intact(checkpoints) if checkpoints.is_dir() else None
     before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
     warning = end = None
     # At a limit, the loop repeats the average of the last checkpoints, which an interruption may have prevented.

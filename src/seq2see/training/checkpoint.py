@@ -231,7 +231,7 @@ def drop_after(folder: Path, path: Path) -> None:
         storage.remove(later)
 
 
-def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) -> Path | None:
+def newest_intact(folder: Path, tell: Callable[[str], None] = lambda line: None) -> Path | None:
     """Return the newest undamaged checkpoint, and delete the damaged ones after it, which must not be averaged.
 
     Return None if there are no checkpoints; raise an error if all are damaged.

@@ -192,7 +192,7 @@ def test_damaged_ones_after_the_newest_whole_one_do_not_count(tmp_path: Path) ->
     for step in (10, 20, 30):
         checkpoint.save(tmp_path, model, optimizer, Progress(step), average=3, keep=2)
     (tmp_path / "step-00000030" / "weights.safetensors").write_bytes(b"")
-    assert checkpoint.go_on_from(tmp_path) == tmp_path / "step-00000020"
+    assert checkpoint.newest_intact(tmp_path) == tmp_path / "step-00000020"
     assert names(tmp_path) == ["step-00000010", "step-00000020"]
     checkpoint.save(tmp_path, model, optimizer, Progress(26), average=3, keep=1)
     assert has_optimizer(tmp_path) == ["step-00000026"]
@@ -202,7 +202,7 @@ def test_a_damaged_validation_after_a_whole_pause_of_the_same_step(tmp_path: Pat
     model, optimizer = make()
     checkpoint.save(tmp_path, model, optimizer, Progress(30), average=3, pause=True)
     (tmp_path / "step-00000030").mkdir()
-    assert checkpoint.go_on_from(tmp_path) == tmp_path / "pause-00000030"
+    assert checkpoint.newest_intact(tmp_path) == tmp_path / "pause-00000030"
     assert names(tmp_path) == ["pause-00000030"]
 
 
@@ -212,7 +212,7 @@ def test_none_is_whole(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, model, optimizer, Progress(10), average=3)
     (tmp_path / "step-00000010" / "state.json").write_text("{")
     with pytest.raises(RunError, match="no checkpoint is intact"):
-        checkpoint.go_on_from(tmp_path)
+        checkpoint.newest_intact(tmp_path)
     assert names(tmp_path) == ["step-00000010"]
 
 
