@@ -25,7 +25,7 @@ from seq2see.errors import DataError, RunError, SettingError
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.rows import in_blocks
-from seq2see.text.tags import NO_TAGS, noting_languages, tag_words, where_tags_are
+from seq2see.text.tags import FEWEST_WORDS, NO_TAGS, noting_languages, tag_words, where_tags_are
 from seq2see.tokens import marks
 
 SAMPLE = 200_000
@@ -290,7 +290,7 @@ class Text:
 
 def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random, is_target: bool = False) -> Text:
     """Return the description of one side, given its counts, the number of pairs of the corpus, and random lines."""
-    where: TagPlace = where_tags_are(lines) if side.words > 1.9 * pairs else "none"
+    where: TagPlace = where_tags_are(lines) if side.words > FEWEST_WORDS * pairs else "none"
     tags, seen = NO_TAGS, Counter[str]()
     if where != "none":
         tags = tag_words(lines, where)

@@ -80,6 +80,10 @@ the words there have more parts together, they are not a closed set, and so not 
 MOST_BARE_FORMS: Final = 50
 """Maximum number of distinct words that are taken for tags though they have no special sign and are not in capitals."""
 FEWEST_LINES: Final = 20
+NEARLY_ALL: Final = 0.95
+"""Minimum share of texts that have at least two words, one of which may be a tag, for tags to be looked for."""
+FEWEST_WORDS: Final = 2 * NEARLY_ALL
+"""Mean number of words per text up to which a side has no tags: fewer than `NEARLY_ALL` of its texts have two words."""
 _SEPARATOR = re.compile(r"(?<=\w)(?=[;|,.+:]\w)|(?<=\w)(?=[^\w\s]$)")
 _SEPARATES = re.compile(r"\w[;|,.+:]\w")
 _SENTENCE_SIGNS: Final = frozenset(".,!?…'\"’”“。、-")
@@ -182,7 +186,7 @@ def _are_tags(lines: Sequence[Sequence[str]], place: int) -> bool:
     do not occur elsewhere, and have a sign or capitals that other words do not have, or are very few.
     """
     many = [line for line in lines if len(line) > 1]
-    if len(many) < FEWEST_LINES or len(many) < 0.95 * len(lines):
+    if len(many) < FEWEST_LINES or len(many) < NEARLY_ALL * len(lines):
         return False
     words = Counter(line[place] for line in many)
     others = Counter(word for line in many for word in (line[1:] if place == 0 else line[:-1]))
