@@ -396,7 +396,7 @@ HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
 """Hash functions, by name, from a text to a pseudo-random number from 0 to 1. Texts with low numbers are held out for
 validation. CRC32 is linear, so that the numbers of similar texts are related: for a share of 10 %, it chooses 124 of
 the texts 000 to 999 instead of 100, none of which ends in 3 or 7. It is used only for fine-tuning a run of seq2see
-0.1.0, which used it: the same choice keeps pairs that its model has already learned out of the new validation set.
+0.1.0, which used it: no pair that its model has learned is then in a new validation set of the same share or less.
 """
 HASH: Final = "blake2b"
 """Name of the hash in `HASHES` that new runs use. The manifest records it as `held_out_by`; runs without that entry
