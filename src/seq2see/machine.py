@@ -443,13 +443,13 @@ class Group:
         """Return whether there are no other processes."""
         return self.world == 1
 
-    def first_does(self, work: Callable[[], Any]) -> Any:
+    def run_on_first(self, work: Callable[[], Any]) -> Any:
         """Call `work` on the first rank, and return its result, which must be JSON, on all ranks; the others wait."""
         return work()
 
     def barrier(self) -> None:
         """Wait until all ranks have reached this call, however long that takes; raise errors of other ranks here."""
-        self.first_does(lambda: None)
+        self.run_on_first(lambda: None)
 
     def after_first(self, work: Callable[[], Result]) -> Result:
         """Call `work` on the first rank, then on the other ranks, which find the files that the first has written."""
@@ -457,7 +457,7 @@ class Group:
         self.barrier()
         return found[0] if found else work()
 
-    def from_all(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Return the values that the ranks pass, which must be JSON, in the order of the ranks; on every rank."""
         return [value]
 
@@ -476,7 +476,7 @@ class Group:
         """
         return contextlib.nullcontext() if stop is None else stop.at_once()
 
-    def no_way_back(self) -> AbstractContextManager[None]:
+    def all_must_finish(self) -> AbstractContextManager[None]:
         """Context for work that all ranks must finish: if one rank fails, the training ends on all of them."""
         return contextlib.nullcontext()
 
@@ -485,10 +485,10 @@ class Group:
         them.
         """
 
-    def sum_up(self, numbers: Any) -> None:
+    def all_reduce(self, numbers: Any) -> None:
         """Replace a tensor by the sum over all ranks of the tensors that they pass."""
 
-    def take_from_first(self, tensors: Iterable[Any]) -> None:
+    def broadcast(self, tensors: Iterable[Any]) -> None:
         """Replace tensors by those of the first rank."""
 
     def throw_dice(self, seed: int, step: int) -> None:

@@ -97,7 +97,7 @@ def translate(
         first, used = 1, Counter[str]()
         blocks = _blocks(AT_ONCE * group.world)
         empty, unknown = _unlearned(run.tokenizers.source.spellings())
-        while block := group.first_does(lambda: next(blocks, None)):
+        while block := group.run_on_first(lambda: next(blocks, None)):
             prefixes = None if prefix is None else [prefix] * len(block)
             results = run.search(block, beam, n_best, prefixes, searching, to, terms)
             if group.is_first:

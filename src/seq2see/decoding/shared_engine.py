@@ -32,7 +32,7 @@ class Shared:
             block = tasks[begin : begin + self.AT_ONCE * world]
             places = ranks.dealt([len(task.source) for task in block], world)
             mine = self._engine.search([block[place] for place in places[rank]], settings)
-            parts = self._group.from_all([[asdict(each) for each in found] for found in mine])
+            parts = self._group.all_gather([[asdict(each) for each in found] for found in mine])
             answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
         return answers
 

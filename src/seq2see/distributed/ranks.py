@@ -169,7 +169,7 @@ class Ranks(Group):
     def __init__(self, rank: int, world: int, board: Board) -> None:
         self.rank, self.world, self._board = rank, world, board
 
-    def first_does(self, work: Callable[[], Any]) -> Any:
+    def run_on_first(self, work: Callable[[], Any]) -> Any:
         import torch
         from torch import distributed
 
@@ -182,7 +182,7 @@ class Ranks(Group):
             distributed.broadcast(data, 0)
         return json.loads(bytes(data.numpy()))
 
-    def from_all(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         import torch
         from torch import distributed
 
@@ -226,7 +226,7 @@ class Ranks(Group):
             raise problem or MemoryError("on another rank")
 
     @contextlib.contextmanager
-    def no_way_back(self) -> Iterator[None]:
+    def all_must_finish(self) -> Iterator[None]:
         try:
             yield
         except (MemoryError, RuntimeError) as problem:
@@ -251,17 +251,17 @@ class Ranks(Group):
                 bucket.append(gradients.pop())
                 room -= bucket[-1].numel()
             flat = torch.cat([gradient.flatten() for gradient in bucket])
-            self.sum_up(flat)
+            self.all_reduce(flat)
             for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
                 gradient.copy_(part.view_as(gradient))
 
-    def sum_up(self, numbers: "Tensor") -> None:
+    def all_reduce(self, numbers: "Tensor") -> None:
         from torch import distributed
 
         with _with_all():
             distributed.all_reduce(numbers)
 
-    def take_from_first(self, tensors: Iterable["Tensor"]) -> None:
+    def broadcast(self, tensors: Iterable["Tensor"]) -> None:
         import torch
         from torch import distributed
 

@@ -470,7 +470,7 @@ def run_loop(
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
             mine = validation.measure(used, prepared.valid, pairs, group.rank, group.world)
-        return validation.scores(used, pairs, error_unit(settings), group.from_all(mine))
+        return validation.scores(used, pairs, error_unit(settings), group.all_gather(mine))
 
     with contextlib.ExitStack() as until_the_end:
         until_the_end.enter_context(stop.listening())

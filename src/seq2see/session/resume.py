@@ -160,7 +160,7 @@ def follow(group: Group) -> Run:
     run; if the run is finished already, only return it.
     """
     device = machine.pick_device()
-    place, micro_tokens = group.first_does(lambda: None)
+    place, micro_tokens = group.run_on_first(lambda: None)
     folder = Path(place)
     if not micro_tokens:  # the run is finished already
         return Run(folder)

@@ -138,7 +138,7 @@ def resume_run(request: Request, group: Group) -> Run:
         request.watch(Said(line))
     if resume.is_finished(folder, prepared):
         run = finish.complete(folder, prepared, device, request.watch)
-        group.first_does(lambda: [str(folder.absolute()), 0])
+        group.run_on_first(lambda: [str(folder.absolute()), 0])
         return run
     prepare.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
@@ -265,7 +265,7 @@ def learn(
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
     micro_tokens = prepare.choose_micro_tokens(prepared, before, device, watch)
     prepared = prepare.record_start(folder, prepared, model, before, micro_tokens, group, watch)
-    group.first_does(lambda: [str(folder.absolute()), micro_tokens])
+    group.run_on_first(lambda: [str(folder.absolute()), micro_tokens])
     stop, journal, end = Stop(group.echo), None, None
     used = Bundle(prepared.settings, prepared.tokenizers, model)
     with contextlib.closing(prepare.run_loop(folder, prepared, model, micro_tokens, stop, group)) as happening:

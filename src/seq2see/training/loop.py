@@ -117,7 +117,7 @@ class _Loop:
             kept = _chosen_by_first(self.group, lambda: checkpoint.newest(checkpoints))
         if kept is not None:
             self.progress = checkpoint.restore(kept, self.model, self.optimizer)
-        self.group.take_from_first(self.model.parameters())
+        self.group.broadcast(self.model.parameters())
         self.progress = replace(self.progress, micro_tokens=micro_tokens, device=self.device.type)
         self.saved_step = self.progress.step
         self._read_from(self.progress)
@@ -147,7 +147,7 @@ class _Loop:
             self.progress = self.progress.judged(scores, self.settings.metric, lower_is_better, translated())
         best = counts and self.progress.best_step == self.progress.step
         if best:
-            self.group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
+            self.group.run_on_first(lambda: save_weights(self.model, self.run / "model.safetensors"))
         # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
         yield Validated(self.progress.step, scores, best, seconds=taken)
         if counts:
@@ -160,17 +160,17 @@ class _Loop:
         """
         group, count = self.group, self.settings.average
         last = checkpoint.with_weights(self.run / "checkpoints", count) if group.is_first else []
-        count = group.first_does(lambda: len(last))
+        count = group.run_on_first(lambda: len(last))
         if count < 2:
             return
         if group.is_first:
             load_weights(self.model, checkpoint.average(last))
-        group.take_from_first(self.model.parameters())
+        group.broadcast(self.model.parameters())
         began, scores = time.perf_counter(), validate()
         taken = time.perf_counter() - began
         accepted = self.progress.with_average(scores, self.settings.metric, lower_is_better, translated())
         if accepted:
-            group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
+            group.run_on_first(lambda: save_weights(self.model, self.run / "model.safetensors"))
         yield Validated(self.progress.step, scores, bool(accepted), f"average of the last {count} checkpoints", taken)
         if accepted and group.is_first and checkpoint.step_of(last[-1]) == accepted.step:
             checkpoint.replace_progress(last[-1], accepted)
@@ -180,7 +180,7 @@ class _Loop:
         self.progress = self.meter.note(self.progress)
         self.saved_step = self.progress.step
         folder, keep, average = self.run / "checkpoints", self.settings.keep, self.settings.average
-        self.group.first_does(
+        self.group.run_on_first(
             lambda: checkpoint.save(
                 folder, self.model, self.optimizer, self.progress, average=average, keep=keep, pause=pause
             )
@@ -296,7 +296,7 @@ class _Loop:
                 return loss_of(self.model, part, self.settings.label_smoothing).total
 
         progress = self.progress
-        place, pairs = self.group.first_does(lambda: bad_numbers.find(self.model, batch, loss))
+        place, pairs = self.group.run_on_first(lambda: bad_numbers.find(self.model, batch, loss))
         return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, sum(map(len, batch)))
 
     def _is_due(self) -> bool:
@@ -397,9 +397,9 @@ def apply_gradients(
     Return a tensor of four sums over all ranks, and the norm of the gradient before clipping. The sums are the three of
     `Loss`, and 1 if the update was skipped because loss or gradient was not finite (the others are then 0), else 0.
     """
-    with group.no_way_back():
+    with group.all_must_finish():
         group.sum_gradients(model.parameters())
-        group.sum_up(sums)
+        group.all_reduce(sums)
         norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
         if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # comparing would wait for a GPU
             nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
@@ -450,7 +450,7 @@ def limit_reached(progress: Progress, settings: Training) -> str | None:
 
 def _chosen_by_first(group: Group, choose: Callable[[], Path | None]) -> Path | None:
     """Return the path that the first rank chooses, because other ranks may see files on a shared disk later."""
-    path = group.first_does(lambda: None if (found := choose()) is None else str(found))
+    path = group.run_on_first(lambda: None if (found := choose()) is None else str(found))
     return None if path is None else Path(path)
 
 

@@ -47,20 +47,20 @@ TOLERANCE = 1e-5
 def test_alone_nothing_is_different() -> None:
     with ranks.joined() as group:
         assert (group.rank, group.world, group.is_first, group.alone) == (0, 1, True, True)
-        assert group.first_does(lambda: Path("x")) == Path("x")
+        assert group.run_on_first(lambda: Path("x")) == Path("x")
         assert group.after_first(lambda: 3) == 3
-        assert group.from_all("mine") == ["mine"]
+        assert group.all_gather("mine") == ["mine"]
         assert group.largest(-2.5) == -2.5
         numbers = torch.tensor([1.0, 2.0])
-        group.sum_up(numbers)
-        group.take_from_first([numbers])
+        group.all_reduce(numbers)
+        group.broadcast([numbers])
         assert numbers.tolist() == [1.0, 2.0]
         dice = torch.get_rng_state()
         group.throw_dice(1, 2)
         assert torch.equal(torch.get_rng_state(), dice)
         with pytest.raises(Stopped), group.all_or_none():
             raise Stopped
-        with pytest.raises(MemoryError), group.no_way_back():
+        with pytest.raises(MemoryError), group.all_must_finish():
             raise MemoryError
 
 
@@ -113,9 +113,9 @@ def talk(folder: Path) -> None:
     with ranks.joined() as group:
         rank = group.rank
         found["rank"] = [rank, group.world, group.is_first, group.alone]
-        found["from all"] = group.from_all({"rank": rank, "text": "é" * (rank * 7), "nan": float("nan")})
+        found["from all"] = group.all_gather({"rank": rank, "text": "é" * (rank * 7), "nan": float("nan")})
         found["largest"] = group.largest(rank * 0.1)
-        found["first"] = group.first_does(lambda: f"of {rank}")
+        found["first"] = group.run_on_first(lambda: f"of {rank}")
         group.after_first(lambda: (folder / f"was {rank}").write_text(str([path.name for path in folder.iterdir()])))
 
         ranks.BUCKET_NUMBERS = 7  # type: ignore[misc]
@@ -125,7 +125,7 @@ def talk(folder: Path) -> None:
                 weight.grad = torch.full_like(weight, 10.0 * place + rank + 1)
         group.sum_gradients(weights)
         found["sums"] = [weight.grad.tolist() for weight in weights if weight.grad is not None]
-        group.take_from_first(weights)
+        group.broadcast(weights)
         found["weights"] = weights[0].tolist()
         group.throw_dice(1, 5)
         found["dice"] = torch.rand(2).tolist()
@@ -144,7 +144,7 @@ def talk(folder: Path) -> None:
             except (Stopped, MemoryError) as caught:
                 found[name] = type(caught).__name__
     with ranks.joined() as group:  # once more in the same processes
-        found["again"] = group.from_all(rank)
+        found["again"] = group.all_gather(rank)
     write(folder, found)
 
 
@@ -170,14 +170,14 @@ def test_what_ranks_tell_each_other(tmp_path: Path) -> None:
 def fail(folder: Path, how: str) -> None:
     try:
         with ranks.joined() as group:
-            group.from_all(0)
+            group.all_gather(0)
             if group.is_first and how == "first":
                 raise RunError("the disk is full")
             if not group.is_first and how == "memory":
-                with group.no_way_back():
+                with group.all_must_finish():
                     raise MemoryError
             if how == "first":
-                group.first_does(lambda: None)
+                group.run_on_first(lambda: None)
             group.largest(0.0)
     except RunError as problem:
         write(folder, [str(problem), ranks.may_speak(problem)])
