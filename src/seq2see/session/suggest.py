@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from seq2see import config, patterns, special
 from seq2see.config import Data, Settings, model_in_words, preset
+from seq2see.evaluation.metrics import METRICS
 from seq2see.session import hallucination
 from seq2see.session.survey import Side, Survey, Text, in_common
+from seq2see.tokens.interface import UNITS
 
 
 @dataclass(frozen=True)
@@ -394,27 +396,6 @@ ROWS: dict[str, tuple[str, ...]] = {
     "machine": ("training.micro_batch_tokens", "training.precision"),
 }
 """Rows of the table that `train` prints, with the settings that each shows. Rows without a value are left out."""
-
-METRICS = {
-    "loss": "validation loss",
-    "exact": "exact match",
-    "error_rate": "error rate",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "ter": "TER",
-}
-"""Metrics of `training.metric`, and the name of each in the table that `train` prints."""
-UNITS = {
-    "unigram": "subwords (unigram)",
-    "bpe": "subwords (BPE)",
-    "characters": "characters",
-    "symbols": "symbols, split at spaces",
-    "marks": "letters and marks of symbols",
-    "pattern": "tokens (regular expression)",
-    "jamo": "characters and Korean letters (jamo)",
-    "imported": "subwords (imported)",
-}
-"""Kinds of tokenizers, and the name of their tokens in the table that `train` prints."""
 
 
 def counted(number: int, noun: str) -> str:
