@@ -453,7 +453,7 @@ def _check_model(model: Model) -> None:
     elif model.positions == "sinusoid" and model.d_model % 2:
         raise SettingError(f"model.d_model = {model.d_model}: sinusoid positions need an even width")
     elif model.positions == "rotary" and (model.d_key or model.d_model // model.heads) % 2:
-        raise SettingError("rotary positions need an even width per head: change model.d_key or model.heads")
+        raise SettingError("rotary positions need an even width per head: change model.d_model, d_key or heads")
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000

@@ -102,9 +102,11 @@ def suggest(
         training: The training settings of the user; warm-up, validations and patience suit their steps and metric.
         data: The data settings of the user; tokenizers, sharing and artificial pairs are chosen accordingly.
     """
-    tokens, architecture = choose_tokenizers(corpus, data or {}), (chosen or {}).get("architecture", "transformer")
+    chosen = chosen or {}
+    tokens, architecture = choose_tokenizers(corpus, data or {}), chosen.get("architecture", "transformer")
     language, text = tokens.language, tokens_of(corpus, tokens.settings)
-    rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
+    rules = SENTENCES if language else EXACT
+    rule = between(rules, math.sqrt(corpus.pairs * text))
     if used := (data or {}).get("hallucination", tokens.hallucination):
         rule = rule._replace(trained=rule.trained * hallucination.longer(used))
     settings = {
@@ -118,14 +120,19 @@ def suggest(
     reasons = tokens.reasons | {
         "model": f"for {pairs} of {tokens.lengths}",
         "dropout": f"overfitting is {'likely' if rule.dropout > 0.15 else 'unlikely'} with {pairs}",
-        **dict.fromkeys(("batch", "learning rate"), "works well for a model of this size"),
+        "batch": "works well for this amount of text",
+        "learning rate": "works well for a model of this width",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
         "alignment": "tokens of both sides correspond",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     for section, values in (known or {}).items():
         settings[section] |= values
-    if chosen and architecture != "transformer":
+    if "d_model" in chosen and architecture == "transformer":
+        settings["model"] |= _sizes(chosen["d_model"])
+        rate = min(settings["training"]["learning_rate"], _rate_for(rules, chosen["d_model"]))
+        settings["training"]["learning_rate"] = float(f"{rate:.2g}")
+    if architecture != "transformer":
         from seq2see.model.build import replaced
 
         settings["model"] = replaced(config.resolve(settings).model, chosen, corpus.longest_text)
@@ -180,16 +187,28 @@ def rounded(number: float, step: float) -> float:
 
 def _model(rule: Rule) -> dict[str, Any]:
     """Return the model settings: pre-norm and rotary positions, as in the preset `small`, at any size."""
-    width, layers = int(rounded(rule.width, 16)), round(rule.layers)
+    layers = round(rule.layers)
     return {
         **preset("small")["model"],
         "encoder_layers": layers,
         "decoder_layers": layers,
-        "d_model": width,
-        "heads": 4 if width < 384 else 8,
-        "d_ff": 4 * width,
+        **_sizes(int(rounded(rule.width, 16))),
         "dropout": rounded(rule.dropout, 0.05),
     }
+
+
+def _sizes(width: int) -> dict[str, int]:
+    """Return the sizes that follow from the width of a model: fewer heads if their width would be odd otherwise."""
+    heads = 4 if width < 384 else 8
+    while heads > 1 and width % (2 * heads):
+        heads //= 2
+    return {"d_model": width, "heads": heads, "d_ff": 4 * width}
+
+
+def _rate_for(rules: tuple[Rule, ...], width: int) -> float:
+    """Return the learning rate that rules have for a width, interpolated between their widths."""
+    by_width = {rule.width: rule._replace(amount=rule.width) for rule in rules}
+    return between((*by_width.values(),), width).learning_rate
 
 
 def _training(rule: Rule, yours: Mapping[str, Any], metric: str) -> dict[str, Any]:
@@ -307,9 +326,7 @@ def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, com
     """Return the reasons for the tokenizers of both sides."""
     each = _words_for_each(kinds)
     source, target = (text.side for text in texts)
-    larger = (
-        target if shared and _vocabulary(target, "unigram", each) > _vocabulary(source, "unigram", each) else source
-    )
+    larger = max(source, target, key=lambda side: _vocabulary(side, "unigram", each)) if shared else source
     found = {
         "source": _why_tokens(kinds[0], larger, each),
         "target": f"the sides share {100 * common:.0f} % of character bigrams"
@@ -362,20 +379,10 @@ def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
 # The table that `train` prints
 
 ROWS: dict[str, tuple[str, ...]] = {
-    "source": (
-        "data.source_tokenizer",
-        "data.source_vocabulary",
-        "data.source_pattern",
-        "data.source_tags",
-        "data.shared",
-    ),
-    "target": (
-        "data.target_tokenizer",
-        "data.target_vocabulary",
-        "data.target_pattern",
-        "data.target_tags",
-        "data.shared",
-    ),
+    **{
+        side: (*(f"data.{side}_{key}" for key in ("tokenizer", "vocabulary", "pattern", "tags")), "data.shared")
+        for side in ("source", "target")
+    },
     "model": (
         "model.architecture",
         "model.encoder_layers",

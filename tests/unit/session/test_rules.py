@@ -195,3 +195,39 @@ def test_known_settings_override_the_rules_and_an_rnn_follows_them() -> None:
         for model in (transformer, config.resolve(rnn, {"model": {"architecture": "rnn"}}).model)
     )
     assert math.isclose(wanted, found, rel_tol=0.05)
+
+
+def test_a_width_that_the_user_chose_brings_its_heads_feed_forward_and_learning_rate() -> None:
+    for kind, rates in (("sentences", (5e-3, 2e-3, 7e-4)), ("words", (3.5e-3, 1e-3, 5e-4))):
+        survey = corpus(kind, 500, **LENGTHS[kind])
+        usual = resolved(survey)
+        for width, heads, rate in ((96, 4, rates[0]), (256, 4, rates[1]), (512, 8, rates[2]), (1024, 8, rates[2])):
+            found = suggest.suggest(survey, {"d_model": width}).settings
+            assert (found["model"]["d_ff"], found["model"]["heads"]) == (4 * width, heads)
+            assert found["training"]["learning_rate"] == pytest.approx(rate, rel=0.05)
+            assert (found["model"]["encoder_layers"], found["data"]) == (
+                usual.model.encoder_layers,
+                suggest.suggest(survey).settings["data"],
+            )
+    between = suggest.suggest(corpus("sentences", 500), {"d_model": 160}).settings["training"]["learning_rate"]
+    assert 2e-3 < between < 3e-3
+
+
+def test_a_smaller_width_does_not_raise_the_learning_rate_that_suits_the_corpus() -> None:
+    survey = corpus("sentences", 5_000_000)
+    usual, narrow = (suggest.suggest(survey, chosen).settings for chosen in ({}, {"d_model": 96}))
+    assert narrow["training"] == usual["training"]
+
+
+def test_every_even_width_has_fitting_heads() -> None:
+    survey = corpus("sentences", 500)
+    for width in range(2, 600, 2):
+        own = {"model": {"d_model": width}}
+        config.resolve(suggest.suggest(survey, own["model"]).settings, own)
+
+
+def test_the_sizes_of_a_width_come_before_those_of_a_built_in_corpus() -> None:
+    known = {"model": {"d_model": 64, "heads": 4, "d_ff": 128}, "training": {"learning_rate": 0.004}}
+    found = suggest.suggest(corpus("words", 5000, 8, 7), {"d_model": 512}, known).settings
+    assert (found["model"]["heads"], found["model"]["d_ff"]) == (8, 2048)
+    assert found["training"]["learning_rate"] == 5e-4
