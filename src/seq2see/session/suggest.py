@@ -99,7 +99,7 @@ def suggest(
     Args:
         chosen: The model settings of the user; if they name an RNN or convolutional model, the rest is chosen for it.
         known: Settings that are known to suit this corpus; they override the rules.
-        training: The training settings of the user; warm-up, validations and patience suit their steps and metric.
+        training: The training settings of the user; steps, warm-up, validations and patience suit them.
         data: The data settings of the user; tokenizers, sharing and artificial pairs are chosen accordingly.
     """
     chosen = chosen or {}
@@ -107,12 +107,13 @@ def suggest(
     language, text = tokens.language, tokens_of(corpus, tokens.settings)
     rules = SENTENCES if language else EXACT
     rule = between(rules, math.sqrt(corpus.pairs * text))
-    if used := (data or {}).get("hallucination", tokens.hallucination):
-        rule = rule._replace(trained=rule.trained * hallucination.longer(used))
+    artificial = (data or {}).get("hallucination", tokens.hallucination)
+    rule = rule._replace(trained=rule.trained * hallucination.longer(artificial))
+    stored = text * (artificial + max(1, math.ceil(artificial)))  # pairs are repeated as often as they get others
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
         "model": {**_model(rule), "tie": "all" if {**tokens.settings, **(data or {})}["shared"] else "decoder"},
-        "training": _training(rule, training or {}, "loss" if language else "exact"),
+        "training": _training(rule, training or {}, "loss" if language else "exact", stored),
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = rounded(rule.alignment, 0.05) if aligned else 0.0
@@ -211,15 +212,17 @@ def _rate_for(rules: tuple[Rule, ...], width: int) -> float:
     return between((*by_width.values(),), width).learning_rate
 
 
-def _training(rule: Rule, yours: Mapping[str, Any], metric: str) -> dict[str, Any]:
+def _training(rule: Rule, yours: Mapping[str, Any], metric: str, tokens: float) -> dict[str, Any]:
     """Return the training settings: about thirty validations; 8 or 12 in a row without improvement end the training.
 
     Args:
-        yours: The user's settings, whose number of updates and metric the others suit.
+        yours: The user's settings, whose batch, number of updates and metric the others suit.
         metric: The metric that suits the corpus.
+        tokens: The number of tokens of all pairs; a batch that the user sets has no more.
     """
     batch = int(rounded(rule.batch, 128))
-    steps = yours.get("max_steps") or int(float(f"{rule.trained / batch:.3g}"))
+    used = min(yours.get("batch_tokens", batch), max(batch, tokens))
+    steps = yours.get("max_steps") or max(1, int(float(f"{rule.trained / used:.3g}")))
     return {
         "batch_tokens": batch,
         "max_steps": steps,

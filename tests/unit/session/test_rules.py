@@ -231,3 +231,28 @@ def test_the_sizes_of_a_width_come_before_those_of_a_built_in_corpus() -> None:
     found = suggest.suggest(corpus("words", 5000, 8, 7), {"d_model": 512}, known).settings
     assert (found["model"]["heads"], found["model"]["d_ff"]) == (8, 2048)
     assert found["training"]["learning_rate"] == 5e-4
+
+
+def test_a_batch_that_the_user_chose_does_not_change_how_much_is_trained() -> None:
+    survey = corpus("sentences", 20_000)
+    usual = suggest.suggest(survey).settings["training"]
+    trained = usual["batch_tokens"] * usual["max_steps"]
+    for batch in (500, 2000, 32_768, 100_000):
+        found = suggest.suggest(survey, training={"batch_tokens": batch}).settings["training"]
+        assert batch * found["max_steps"] == pytest.approx(trained, rel=0.02)
+        assert found["warmup_steps"] < found["max_steps"]
+        own = {"batch_tokens": batch, "max_steps": 70}
+        assert suggest.suggest(survey, training=own).settings["training"]["max_steps"] == 70
+
+
+def test_a_batch_larger_than_the_corpus_is_one_epoch() -> None:
+    survey = corpus("sentences", 500)
+    data = suggest.suggest(survey).settings["data"]
+    usual, whole, huge = (
+        suggest.suggest(survey, training=yours).settings["training"]
+        for yours in ({}, {"batch_tokens": round(suggest.tokens_of(survey, data))}, {"batch_tokens": 10_000_000})
+    )
+    assert usual["max_steps"] > whole["max_steps"] == huge["max_steps"] > 100
+    one = corpus("words", 1, **LENGTHS["words"])
+    given = {"batch_tokens": 10_000_000}
+    assert suggest.suggest(one, training=given).settings["training"]["max_steps"] >= 1
