@@ -102,17 +102,17 @@ def suggest(
         training: The training settings of the user; steps, warm-up, validations and patience suit them.
         data: The data settings of the user; tokenizers, sharing and artificial pairs are chosen accordingly.
     """
-    chosen = chosen or {}
-    tokens, architecture = choose_tokenizers(corpus, data or {}), chosen.get("architecture", "transformer")
-    language, text = tokens.language, tokens_of(corpus, tokens.settings)
+    chosen, data = chosen or {}, data or {}
+    tokens, architecture = choose_tokenizers(corpus, data), chosen.get("architecture", "transformer")
+    used = {**tokens.settings, "hallucination": tokens.hallucination, **data}
+    language, text, artificial = tokens.language, tokens_of(corpus, used), used["hallucination"]
     rules = SENTENCES if language else EXACT
     rule = between(rules, math.sqrt(corpus.pairs * text))
-    artificial = (data or {}).get("hallucination", tokens.hallucination)
     rule = rule._replace(trained=rule.trained * hallucination.longer(artificial))
     stored = text * (artificial + max(1, math.ceil(artificial)))  # pairs are repeated as often as they get others
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
-        "model": {**_model(rule), "tie": "all" if {**tokens.settings, **(data or {})}["shared"] else "decoder"},
+        "model": {**_model(rule), "tie": "all" if used["shared"] else "decoder"},
         "training": _training(rule, training or {}, "loss" if language else "exact", stored),
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
@@ -136,7 +136,8 @@ def suggest(
     if architecture != "transformer":
         from seq2see.model.build import replaced
 
-        settings["model"] = replaced(config.resolve(settings).model, chosen, corpus.longest_text)
+        longest = max(corpus.longest_text, data.get("max_length", 0))
+        settings["model"] = replaced(config.check_keys(settings).model, chosen, longest)
         if architecture == "rnn":
             settings["model"]["source_reversed"] = language
         settings["training"]["learning_rate"] *= 2

@@ -256,3 +256,27 @@ def test_a_batch_larger_than_the_corpus_is_one_epoch() -> None:
     one = corpus("words", 1, **LENGTHS["words"])
     given = {"batch_tokens": 10_000_000}
     assert suggest.suggest(one, training=given).settings["training"]["max_steps"] >= 1
+
+
+def test_the_amount_of_text_is_counted_in_the_tokens_of_the_user() -> None:
+    survey = corpus("sentences", 20_000)
+    characters = {"source_tokenizer": "characters", "target_tokenizer": "characters", "shared": False}
+    usual, found = (suggest.suggest(survey, data=data) for data in ({}, characters))
+    assert found.settings["model"]["d_model"] > usual.settings["model"]["d_model"]
+    assert found.reasons["steps"] == "for about 2,500,000 tokens of text"  # 60 + 65 characters of each pair
+
+
+def test_an_rnn_may_share_a_vocabulary_that_the_corpus_does_not_suggest() -> None:
+    survey = corpus("sentences", 500)
+    survey.sample = [Pair(pair.source, pair.target.upper(), "here") for pair in SENTENCES]
+    own = {"data": {"shared": True}, "model": {"architecture": "rnn-attention"}}
+    suggestion = suggest.suggest(survey, own["model"], data=own["data"])
+    assert suggestion.settings["data"]["shared"] is False
+    settings = config.resolve(suggestion.settings, own)
+    assert (settings.data.shared, settings.model.tie) == (True, "all")
+
+
+def test_a_convolutional_model_has_positions_for_the_maximum_length_of_the_user() -> None:
+    own = {"data": {"max_length": 900}, "model": {"architecture": "convolutional"}}
+    suggestion = suggest.suggest(corpus("sentences", 500), own["model"], data=own["data"])
+    assert config.resolve(suggestion.settings, own).model.max_positions == 916
