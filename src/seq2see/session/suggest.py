@@ -1,8 +1,9 @@
 """Suggest settings for a corpus, and make the table of them that `train` prints, with a reason for each.
 
 The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them. Tokenizers are
-chosen by the kind of text. Every number of model and training is read from `SENTENCES` or `EXACT`, and interpolated
-between their rows on a logarithmic scale: a slightly larger corpus gets slightly different settings.
+chosen by the kind of text. The tables `SENTENCES` and `EXACT` have the sizes of model and training for amounts of data;
+between their rows, numbers are interpolated on a logarithmic scale: a slightly larger corpus gets slightly different
+settings. Heads, feed-forward width, warm-up, validations and patience are computed from these (`_sizes`, `_training`).
 """
 
 import math
@@ -146,6 +147,14 @@ def suggest(
     return Suggestion(settings, reasons, tokens.candidates)
 
 
+SYLLABLE = 2.3
+"""Mean number of letters (jamo) in a character of Korean text."""
+SUBWORDS = (0.6, 0.3)
+"""Number of subwords for each character of a text without spaces (one for 1.7 characters) and with spaces (3.3)."""
+SPACED = (0.05, 0.12)
+"""Number of words for each character up to which a text counts as written without spaces, and from which with."""
+
+
 def tokens_of(corpus: Survey, data: Mapping[str, Any]) -> float:
     """Estimate the number of tokens of both sides of a corpus with the tokenizers of `data`, including end tokens."""
     sides = (corpus.source, data["source_tokenizer"]), (corpus.target, data["target_tokenizer"])
@@ -156,9 +165,10 @@ def _side_tokens(side: Side, kind: str) -> float:
     if kind in ("symbols", "marks"):
         return side.words
     if kind not in ("unigram", "bpe"):
-        return side.characters * (2.3 if kind == "jamo" else 1)
-    spaced = min(1.0, max(0.0, (side.words / max(1, side.characters) - 0.05) / 0.07))
-    return side.characters * (0.6 - 0.3 * spaced)  # of scripts without spaces, a subword has fewer characters
+        return side.characters * (SYLLABLE if kind == "jamo" else 1)
+    words = side.words / max(1, side.characters)
+    spaced = min(1.0, max(0.0, (words - SPACED[0]) / (SPACED[1] - SPACED[0])))
+    return side.characters * (SUBWORDS[0] + spaced * (SUBWORDS[1] - SUBWORDS[0]))
 
 
 def between(rules: tuple[Rule, ...], amount: float) -> Rule:
@@ -189,11 +199,9 @@ def rounded(number: float, step: float) -> float:
 
 def _model(rule: Rule) -> dict[str, Any]:
     """Return the model settings: pre-norm and rotary positions, as in the preset `small`, at any size."""
-    layers = round(rule.layers)
     return {
         **preset("small")["model"],
-        "encoder_layers": layers,
-        "decoder_layers": layers,
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), round(rule.layers)),
         **_sizes(int(rounded(rule.width, 16))),
         "dropout": rounded(rule.dropout, 0.05),
     }
