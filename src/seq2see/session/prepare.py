@@ -56,9 +56,7 @@ tokenizer cannot reproduce more than one validation target in this many. If so m
 chosen for the shorter pairs only.
 """
 LONGEST = 2048
-"""Upper bound of the automatic `data.max_length`, in tokens per side: memory and time of attention grow with its
-square.
-"""
+"""Upper bound of the automatic `data.max_length`, since memory and time of attention grow with its square."""
 ENOUGH_TO_MEASURE = 20_000
 """Maximum number of pairs from which a temporary tokenizer is trained that only measures the lengths of texts."""
 MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
@@ -156,7 +154,8 @@ def choose_settings(
         most = found.data.max_length
     limit, kept = limit_length(survey, found.data, None, most)
     if kept.left_out:
-        suggestion = propose(kept)
+        suggestion = propose(kept)  # of a convolutional model, with positions for these pairs
+        limit = min(limit, config.check_keys(suggestion.settings, *overlays).model.longest - 1)
     known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {"max_length": limit}

@@ -66,6 +66,15 @@ def test_nobody_trains_on_books(tmp_path: Path) -> None:
     assert chosen.survey.left_out == 54
 
 
+def test_a_convolutional_model_has_positions_for_the_pairs_that_are_kept(tmp_path: Path) -> None:
+    """One pair in 25 is far longer than the others, and is left out."""
+    letters = ["".join(DICE.choices("abcdefghij", k=300 if number % 25 else 5000)) for number in range(150)]
+    model: dict[str, Any] = {"model": {"architecture": "convolutional"}}
+    chosen = settle(tmp_path, [(text, text[:100]) for text in letters], model)
+    assert chosen.survey.left_out == 6
+    assert 300 <= chosen.settings.data.max_length < chosen.settings.model.max_positions < 400
+
+
 @pytest.mark.parametrize(
     ("pairs", "least", "most"),
     [
