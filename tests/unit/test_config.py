@@ -403,6 +403,12 @@ def test_every_text_has_bounds(key: str) -> None:
     assert "10,000,000 characters are too many" in refused({section: {name: "x" * 10_000_000}})
 
 
+def test_the_reason_for_a_maximum_is_a_reason() -> None:
+    overlay = {"training": {"max_minutes": 1e10}}
+    assert refused(overlay).endswith(": expected at most 1,000,000,000 (that is 1,900 years)")
+    assert refused({"training": {"average": 20_000}}).endswith(": expected at most 10,000 (each is a file)")
+
+
 def test_messages_are_short_whatever_the_value() -> None:
     deep: list[object] = []
     for _ in range(100_000):
