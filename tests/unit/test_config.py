@@ -504,6 +504,14 @@ def test_tutorial_small_has_the_tutorials_parameters() -> None:
     assert count_parameters(model, 9000, 9000) == 5_316_392
 
 
+@pytest.mark.parametrize("name", ["paper-base", "paper-big", "tutorial-small"])
+def test_presets_of_the_paper_name_every_setting_of_the_loss(name: str) -> None:
+    """Those that a preset does not name are suggested for the corpus, such as a loss that the paper does not have."""
+    settings = config.preset(name)["training"]
+    assert {"label_smoothing", "agreement", "alignment_weight", "weight_decay"} <= settings.keys()
+    assert settings["agreement"] == settings["alignment_weight"] == settings["weight_decay"] == 0
+
+
 def test_unknown_presets_get_the_nearest() -> None:
     with pytest.raises(SettingError, match=r"^unknown preset 'paper_base'\. Did you mean 'paper-base'\?$"):
         config.preset("paper_base")
