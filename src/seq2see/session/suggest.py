@@ -109,7 +109,7 @@ def suggest(
     language, text, artificial = tokens.language, tokens_of(corpus, used), used["hallucination"]
     rules = SENTENCES if language else EXACT
     rule = between(rules, math.sqrt(corpus.pairs * text))
-    rule = rule._replace(trained=rule.trained * hallucination.longer(artificial))
+    rule = rule._replace(trained=rule.trained * (hallucination.longer(artificial) if artificial else 1))
     stored = text * (artificial + max(1, math.ceil(artificial)))  # pairs are repeated as often as they get others
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
