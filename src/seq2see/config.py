@@ -170,7 +170,7 @@ class Training:
         0, "tokens in one forward pass; 0: chosen for the machine. Does not change the update", 0
     )
     max_steps: int = _updates(20_000, "maximum number of updates", 1)
-    max_minutes: float = about(0.0, "maximum minutes of training; 0: no limit", 0, 1e9, "1,900 years")
+    max_minutes: float = about(0.0, "maximum minutes of training; 0: no limit", 0, 10**9, "that is 1,900 years")
     schedule: Literal["noam", "cosine"] = about(
         "noam", "learning rate after warm-up: inverse square root (the paper), or cosine to 0"
     )
@@ -198,7 +198,7 @@ class Training:
     metric: Metric = about("loss", "validation metric that selects the best checkpoint")
     patience: int = _updates(8, "validations without improvement before early stopping; 0: never stop early", 0)
     average: int = about(
-        5, "number of last checkpoints averaged at the end, used unless it is worse", 1, 10_000, "on disk"
+        5, "number of last checkpoints averaged at the end, used unless it is worse", 1, 10_000, "each is a file"
     )
     keep: int = _updates(2, "number of checkpoints to resume from; older ones keep only weights, for averaging", 1)
     deterministic: bool = about(
@@ -453,7 +453,7 @@ def _check_model(model: Model) -> None:
     elif model.positions == "sinusoid" and model.d_model % 2:
         raise SettingError(f"model.d_model = {model.d_model}: sinusoid positions need an even width")
     elif model.positions == "rotary" and (model.d_key or model.d_model // model.heads) % 2:
-        raise SettingError("rotary positions need an even width per head: change model.d_key or model.heads")
+        raise SettingError("rotary positions need an even width per head: change model.d_key, d_model or heads")
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000

@@ -63,7 +63,7 @@ def test_a_run_of_an_earlier_version_keeps_its_reasons(cli) -> None:
     manifest.write_text(manifest.read_text().replace('"learning rate"', '"rate"', 1))
     ended = cli("train", "pairs.tsv", "--resume", "--set", "training.max_steps=3")
     assert ended.code == 0, ended.err
-    assert row(ended.err, "learning rate").endswith(" works well for a model of this size")
+    assert row(ended.err, "learning rate").endswith(" works well for a model of this width")
 
 
 def test_a_run_of_two_steps_learnt_nothing_and_says_so_in_one_line(cli) -> None:

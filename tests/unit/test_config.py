@@ -403,6 +403,12 @@ def test_every_text_has_bounds(key: str) -> None:
     assert "10,000,000 characters are too many" in refused({section: {name: "x" * 10_000_000}})
 
 
+def test_the_reason_for_a_maximum_is_a_reason() -> None:
+    overlay = {"training": {"max_minutes": 1e10}}
+    assert refused(overlay).endswith(": expected at most 1,000,000,000 (that is 1,900 years)")
+    assert refused({"training": {"average": 20_000}}).endswith(": expected at most 10,000 (each is a file)")
+
+
 def test_messages_are_short_whatever_the_value() -> None:
     deep: list[object] = []
     for _ in range(100_000):
@@ -496,6 +502,14 @@ def test_tutorial_small_has_the_tutorials_parameters() -> None:
     assert (model.tie, model.output_bias, model.norm_epsilon) == ("none", True, 1e-6)
     assert settings.data.source_vocabulary == settings.data.target_vocabulary == 9000
     assert count_parameters(model, 9000, 9000) == 5_316_392
+
+
+@pytest.mark.parametrize("name", ["paper-base", "paper-big", "tutorial-small"])
+def test_presets_of_the_paper_name_every_setting_of_the_loss(name: str) -> None:
+    """Those that a preset does not name are suggested for the corpus, such as a loss that the paper does not have."""
+    settings = config.preset(name)["training"]
+    assert {"label_smoothing", "agreement", "alignment_weight", "weight_decay"} <= settings.keys()
+    assert settings["agreement"] == settings["alignment_weight"] == settings["weight_decay"] == 0
 
 
 def test_unknown_presets_get_the_nearest() -> None:

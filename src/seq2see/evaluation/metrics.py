@@ -33,6 +33,15 @@ TOKENIZERS = ("auto", "none", "13a", "char", "ko-mecab")
 words.
 """
 NAMES = ("bleu", "chrf", "ter", "exact", "top_k", "error_rate")
+METRICS = {
+    "loss": "validation loss",
+    "exact": "exact match",
+    "error_rate": "error rate",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+}
+"""Metrics of `training.metric`, and the name of each in the table that `train` prints."""
 
 
 @dataclass(frozen=True)

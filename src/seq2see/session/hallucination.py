@@ -34,7 +34,9 @@ number falls with the logarithm of the number of pairs. With 1,000 pairs a model
 rules of the language, such as vowel harmony (docs/log.md).
 """
 LONGER: Final = 1.6
-"""Share by which the maximum number of steps is raised with `MOST` artificial pairs for each pair; less with fewer."""
+"""With `MOST` artificial pairs for each pair, a training has `1 + LONGER` times as many steps as without; with fewer,
+the number rises in proportion.
+"""
 COPIED: Final = (0.7, 0.85)
 """Share of the letters of sources that targets copy (`copied`) up to which no artificial pairs are made, and from which
 as many as the number of pairs suggests. It is 0.87 to 0.93 for inflected forms, and at most 0.68 for old spelling

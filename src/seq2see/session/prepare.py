@@ -56,15 +56,12 @@ tokenizer cannot reproduce more than one validation target in this many. If so m
 chosen for the shorter pairs only.
 """
 LONGEST = 2048
-"""Upper bound of the automatic `data.max_length`, in tokens per side: memory and time of attention grow with its
-square.
-"""
+"""Upper bound of the automatic `data.max_length`, since memory and time of attention grow with its square."""
 ENOUGH_TO_MEASURE = 20_000
 """Maximum number of pairs from which a temporary tokenizer is trained that only measures the lengths of texts."""
 MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
-"""For the limit of output lengths (`_with_output_limit`): the maximum number of training pairs that are measured, and
-the upper bounds of `decoding.max_ratio` and `decoding.max_extra`. Where these bounds are too low for 99.9 % of the
-targets, `max_ratio` is raised beyond its bound.
+"""For the limit of output lengths (`_with_output_limit`): the maximum number of training pairs measured, and the upper
+bounds of `decoding.max_ratio` and `decoding.max_extra`. If 99.9 % of the targets need it, `max_ratio` is higher.
 """
 
 
@@ -151,12 +148,12 @@ def choose_settings(
     propose = partial(suggest.suggest, chosen=model, known=corpus.settings, training=training, data=data)
     suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
-    most = min(LONGEST, found.model.longest - 1)
-    if "data.max_length" in config.keys(corpus.settings, *overlays):
-        most = found.data.max_length
+    is_set = "data.max_length" in config.keys(corpus.settings, *overlays)
+    most = found.data.max_length if is_set else min(LONGEST, found.model.longest - 1)
     limit, kept = limit_length(survey, found.data, None, most)
     if kept.left_out:
-        suggestion = propose(kept)
+        suggestion = propose(kept)  # of a convolutional model, with positions for these pairs
+        limit = min(limit, config.check_keys(suggestion.settings, *overlays).model.longest - 1)
     known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {"max_length": limit}
@@ -374,7 +371,8 @@ def _with_output_limit(settings: Settings, train: Store, yours: set[str], is_fin
 
     The ratio lets outputs be twice as long as targets are on average. If that is too short for 99.9 % of the targets,
     `max_extra` grows before `max_ratio` does: long sources need no higher limit. The ratio of a fine-tuned model is not
-    lowered. If the user has set `decoding.max_ratio` (it is in `yours`), nothing is changed.
+    lowered. Both stay so low that `config.check_decoding` accepts them with the beam width and longest source of the
+    user. If the user has set `decoding.max_ratio` (it is in `yours`), nothing is changed.
     """
     decoding = settings.decoding
     if "decoding.max_ratio" in yours:
@@ -384,10 +382,14 @@ def _with_output_limit(settings: Settings, train: Store, yours: set[str], is_fin
     ratio = min(MOST_RATIO, max(0.1, round(2 * train.target_tokens / train.source_tokens, 1)))
     extra = int(1.25 * np.quantile(targets - ratio * sources, 0.999, method="higher"))  # others may be longer
     extra = decoding.max_extra if "decoding.max_extra" in yours else min(MOST_EXTRA, max(decoding.max_extra, extra))
-    ratio = max(ratio, math.ceil(10 * float(np.quantile((targets - extra) / sources, 0.999, method="higher"))) / 10)
-    if is_fine_tuned:
-        ratio = max(ratio, decoding.max_ratio)
-    return replace(settings, decoding=replace(decoding, max_ratio=min(ratio, 100.0), max_extra=extra))
+    least = math.ceil(10 * float(np.quantile((targets - extra) / sources, 0.999, method="higher"))) / 10
+    ratio = max(ratio, least, decoding.max_ratio if is_fine_tuned else 0)
+    grown = config.MOST_GROWN // decoding.beam  # the longest output for a source of 8 tokens
+    highest = min(100.0, (grown - decoding.max_extra) / 8, (config.MOST_OUTPUT - extra) / (decoding.max_source + 8))
+    ratio = min(ratio, math.floor(10 * highest) / 10)
+    decoding = replace(decoding, max_ratio=ratio, max_extra=min(extra, grown - int(8 * ratio)))
+    config.check_decoding(decoding)
+    return replace(settings, decoding=decoding)
 
 
 # 4. The model, and its training
@@ -462,7 +464,6 @@ def run_loop(
     settings = prepared.settings
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
-
     searched = partial(validation.searched, prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
 
     def validate() -> dict[str, float]:

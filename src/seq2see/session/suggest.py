@@ -1,8 +1,9 @@
 """Suggest settings for a corpus, and make the table of them that `train` prints, with a reason for each.
 
 The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them. Tokenizers are
-chosen by the kind of text. Every number of model and training is read from `SENTENCES` or `EXACT`, and interpolated
-between their rows on a logarithmic scale: a slightly larger corpus gets slightly different settings.
+chosen by the kind of text. The tables `SENTENCES` and `EXACT` have the sizes of model and training for amounts of data;
+between their rows, numbers are interpolated on a logarithmic scale: a slightly larger corpus gets slightly different
+settings. Heads, feed-forward width, warm-up, validations and patience are computed from these (`_sizes`, `_training`).
 """
 
 import math
@@ -12,8 +13,10 @@ from typing import Any, NamedTuple
 
 from seq2see import config, patterns, special
 from seq2see.config import Data, Settings, model_in_words, preset
+from seq2see.evaluation.metrics import METRICS
 from seq2see.session import hallucination
 from seq2see.session.survey import Side, Survey, Text, in_common
+from seq2see.tokens.interface import UNITS
 
 
 @dataclass(frozen=True)
@@ -97,18 +100,21 @@ def suggest(
     Args:
         chosen: The model settings of the user; if they name an RNN or convolutional model, the rest is chosen for it.
         known: Settings that are known to suit this corpus; they override the rules.
-        training: The training settings of the user; warm-up, validations and patience suit their steps and metric.
+        training: The training settings of the user; steps, warm-up, validations and patience suit them.
         data: The data settings of the user; tokenizers, sharing and artificial pairs are chosen accordingly.
     """
-    tokens, architecture = choose_tokenizers(corpus, data or {}), (chosen or {}).get("architecture", "transformer")
-    language, text = tokens.language, tokens_of(corpus, tokens.settings)
-    rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
-    if used := (data or {}).get("hallucination", tokens.hallucination):
-        rule = rule._replace(trained=rule.trained * hallucination.longer(used))
+    chosen, data = chosen or {}, data or {}
+    tokens, architecture = choose_tokenizers(corpus, data), chosen.get("architecture", "transformer")
+    used = {**tokens.settings, "hallucination": tokens.hallucination, **data}
+    language, text, artificial = tokens.language, tokens_of(corpus, used), used["hallucination"]
+    rules = SENTENCES if language else EXACT
+    rule = between(rules, math.sqrt(corpus.pairs * text))
+    rule = rule._replace(trained=rule.trained * (hallucination.longer(artificial) if artificial else 1))
+    stored = text * (artificial + max(1, math.ceil(artificial)))  # pairs are repeated as often as they get others
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
-        "model": {**_model(rule), "tie": "all" if {**tokens.settings, **(data or {})}["shared"] else "decoder"},
-        "training": _training(rule, training or {}, "loss" if language else "exact"),
+        "model": {**_model(rule), "tie": "all" if used["shared"] else "decoder"},
+        "training": _training(rule, training or {}, "loss" if language else "exact", stored),
     }
     aligned = corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = rounded(rule.alignment, 0.05) if aligned else 0.0
@@ -116,23 +122,37 @@ def suggest(
     reasons = tokens.reasons | {
         "model": f"for {pairs} of {tokens.lengths}",
         "dropout": f"overfitting is {'likely' if rule.dropout > 0.15 else 'unlikely'} with {pairs}",
-        **dict.fromkeys(("batch", "learning rate"), "works well for a model of this size"),
+        "batch": "works well for this amount of text",
+        "learning rate": "works well for a model of this width",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
         "alignment": "tokens of both sides correspond",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     for section, values in (known or {}).items():
         settings[section] |= values
-    if chosen and architecture != "transformer":
+    if "d_model" in chosen and architecture == "transformer":
+        settings["model"] |= _sizes(chosen["d_model"])
+        rate = min(settings["training"]["learning_rate"], _rate_for(rules, chosen["d_model"]))
+        settings["training"]["learning_rate"] = float(f"{rate:.2g}")
+    if architecture != "transformer":
         from seq2see.model.build import replaced
 
-        settings["model"] = replaced(config.resolve(settings).model, chosen, corpus.longest_text)
+        longest = max(corpus.longest_text, data.get("max_length", 0))
+        settings["model"] = replaced(config.check_keys(settings).model, chosen, longest)
         if architecture == "rnn":
             settings["model"]["source_reversed"] = language
         settings["training"]["learning_rate"] *= 2
         reasons["model"] = "as many parameters as a Transformer"
         reasons["learning rate"] = "twice that of a Transformer"
     return Suggestion(settings, reasons, tokens.candidates)
+
+
+SYLLABLE = 2.3
+"""Mean number of letters (jamo) in a character of Korean text."""
+SUBWORDS = (0.6, 0.3)
+"""Number of subwords for each character of a text without spaces (one for 1.7 characters) and with spaces (3.3)."""
+SPACED = (0.05, 0.12)
+"""Number of words for each character up to which a text counts as written without spaces, and from which with."""
 
 
 def tokens_of(corpus: Survey, data: Mapping[str, Any]) -> float:
@@ -145,9 +165,10 @@ def _side_tokens(side: Side, kind: str) -> float:
     if kind in ("symbols", "marks"):
         return side.words
     if kind not in ("unigram", "bpe"):
-        return side.characters * (2.3 if kind == "jamo" else 1)
-    spaced = min(1.0, max(0.0, (side.words / max(1, side.characters) - 0.05) / 0.07))
-    return side.characters * (0.6 - 0.3 * spaced)  # of scripts without spaces, a subword has fewer characters
+        return side.characters * (SYLLABLE if kind == "jamo" else 1)
+    words = side.words / max(1, side.characters)
+    spaced = min(1.0, max(0.0, (words - SPACED[0]) / (SPACED[1] - SPACED[0])))
+    return side.characters * (SUBWORDS[0] + spaced * (SUBWORDS[1] - SUBWORDS[0]))
 
 
 def between(rules: tuple[Rule, ...], amount: float) -> Rule:
@@ -178,27 +199,39 @@ def rounded(number: float, step: float) -> float:
 
 def _model(rule: Rule) -> dict[str, Any]:
     """Return the model settings: pre-norm and rotary positions, as in the preset `small`, at any size."""
-    width, layers = int(rounded(rule.width, 16)), round(rule.layers)
     return {
         **preset("small")["model"],
-        "encoder_layers": layers,
-        "decoder_layers": layers,
-        "d_model": width,
-        "heads": 4 if width < 384 else 8,
-        "d_ff": 4 * width,
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), round(rule.layers)),
+        **_sizes(int(rounded(rule.width, 16))),
         "dropout": rounded(rule.dropout, 0.05),
     }
 
 
-def _training(rule: Rule, yours: Mapping[str, Any], metric: str) -> dict[str, Any]:
+def _sizes(width: int) -> dict[str, int]:
+    """Return the sizes that follow from the width of a model: fewer heads if their width would be odd otherwise."""
+    heads = 4 if width < 384 else 8
+    while heads > 1 and width % (2 * heads):
+        heads //= 2
+    return {"d_model": width, "heads": heads, "d_ff": 4 * width}
+
+
+def _rate_for(rules: tuple[Rule, ...], width: int) -> float:
+    """Return the learning rate that rules have for a width, interpolated between their widths."""
+    by_width = {rule.width: rule._replace(amount=rule.width) for rule in rules}
+    return between((*by_width.values(),), width).learning_rate
+
+
+def _training(rule: Rule, yours: Mapping[str, Any], metric: str, tokens: float) -> dict[str, Any]:
     """Return the training settings: about thirty validations; 8 or 12 in a row without improvement end the training.
 
     Args:
-        yours: The user's settings, whose number of updates and metric the others suit.
+        yours: The user's settings, whose batch, number of updates and metric the others suit.
         metric: The metric that suits the corpus.
+        tokens: The number of tokens of all pairs; a batch that the user sets has no more.
     """
     batch = int(rounded(rule.batch, 128))
-    steps = yours.get("max_steps") or int(float(f"{rule.trained / batch:.3g}"))
+    used = min(yours.get("batch_tokens", batch), max(batch, tokens))
+    steps = yours.get("max_steps") or max(1, int(float(f"{rule.trained / used:.3g}")))
     return {
         "batch_tokens": batch,
         "max_steps": steps,
@@ -305,9 +338,7 @@ def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, com
     """Return the reasons for the tokenizers of both sides."""
     each = _words_for_each(kinds)
     source, target = (text.side for text in texts)
-    larger = (
-        target if shared and _vocabulary(target, "unigram", each) > _vocabulary(source, "unigram", each) else source
-    )
+    larger = max(source, target, key=lambda side: _vocabulary(side, "unigram", each)) if shared else source
     found = {
         "source": _why_tokens(kinds[0], larger, each),
         "target": f"the sides share {100 * common:.0f} % of character bigrams"
@@ -360,20 +391,10 @@ def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
 # The table that `train` prints
 
 ROWS: dict[str, tuple[str, ...]] = {
-    "source": (
-        "data.source_tokenizer",
-        "data.source_vocabulary",
-        "data.source_pattern",
-        "data.source_tags",
-        "data.shared",
-    ),
-    "target": (
-        "data.target_tokenizer",
-        "data.target_vocabulary",
-        "data.target_pattern",
-        "data.target_tags",
-        "data.shared",
-    ),
+    **{
+        side: (*(f"data.{side}_{key}" for key in ("tokenizer", "vocabulary", "pattern", "tags")), "data.shared")
+        for side in ("source", "target")
+    },
     "model": (
         "model.architecture",
         "model.encoder_layers",
@@ -394,27 +415,6 @@ ROWS: dict[str, tuple[str, ...]] = {
     "machine": ("training.micro_batch_tokens", "training.precision"),
 }
 """Rows of the table that `train` prints, with the settings that each shows. Rows without a value are left out."""
-
-METRICS = {
-    "loss": "validation loss",
-    "exact": "exact match",
-    "error_rate": "error rate",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "ter": "TER",
-}
-"""Metrics of `training.metric`, and the name of each in the table that `train` prints."""
-UNITS = {
-    "unigram": "subwords (unigram)",
-    "bpe": "subwords (BPE)",
-    "characters": "characters",
-    "symbols": "symbols, split at spaces",
-    "marks": "letters and marks of symbols",
-    "pattern": "tokens (regular expression)",
-    "jamo": "characters and Korean letters (jamo)",
-    "imported": "subwords (imported)",
-}
-"""Kinds of tokenizers, and the name of their tokens in the table that `train` prints."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -385,9 +385,7 @@ def _frequencies(lines: Sequence[str]) -> dict[str, float]:
 
 
 FEW = 20
-"""Minimum number of pairs of a corpus for some to be held out for validation, unless the user asks for it; with fewer,
-validation uses training pairs.
-"""
+"""Minimum number of pairs for some to be held out unless the user asks; with fewer, validation uses training pairs."""
 
 HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
     "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
@@ -469,7 +467,8 @@ def held_out(
 ) -> Decides:
     """Return a function that decides whether a pair is held out for validation, by a hash of one of its texts.
 
-    Pairs with a text so frequent that far too many would be held out are trained on instead.
+    Pairs with a text so frequent that far too many would be held out are trained on instead. If no hash is low enough
+    and the sample is the whole corpus, the text with the lowest hash is held out.
 
     Args:
         sample: Some of the pairs, or all.
@@ -484,13 +483,14 @@ def held_out(
     if not share:
         return lambda pair: False
 
+    lowest = min(map(key, sample), key=lambda text: fraction(text.encode())) if len(sample) == pairs else None
+
     def chosen(pair: Pair) -> bool:
-        return fraction(key(pair).encode()) < share
+        return fraction(key(pair).encode()) < share or key(pair) == lowest
 
     # A text that stands in many pairs brings them all. Where that is too much, the most frequent ones are learned.
     counts = Counter(key(pair) for pair in sample if chosen(pair))
-    room = min(2 * share, share + 0.2) * len(sample)
-    total = counts.total()
+    room, total = min(2 * share, share + 0.2) * len(sample), counts.total()
     frequent = set()
     for text, count in counts.most_common():
         if total <= room or count == 1:

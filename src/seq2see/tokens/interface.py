@@ -13,6 +13,17 @@ from seq2see.config import TokenizerKind
 from seq2see.text.tags import NO_TAGS, TagWords
 
 Normalization = Literal["identity", "nfkc", "nfkc_lower"]
+UNITS = {
+    "unigram": "subwords (unigram)",
+    "bpe": "subwords (BPE)",
+    "characters": "characters",
+    "symbols": "symbols, split at spaces",
+    "marks": "letters and marks of symbols",
+    "pattern": "tokens (regular expression)",
+    "jamo": "characters and Korean letters (jamo)",
+    "imported": "subwords (imported)",
+}
+"""Kinds of tokenizers, and the name of their tokens in the table that `train` prints."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Pattern of a lone surrogate, which is not a character and cannot be written as UTF-8."""
 LONGEST_TOKEN: Final = 100_000

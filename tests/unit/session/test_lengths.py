@@ -10,6 +10,7 @@ import seq2see
 from conftest import TINY
 from seq2see import config
 from seq2see.session import prepare
+from seq2see.session.request import Request
 from seq2see.session.survey import survey_corpus
 from seq2see.text import corpora
 from seq2see.text.pair import Pair
@@ -66,6 +67,15 @@ def test_nobody_trains_on_books(tmp_path: Path) -> None:
     assert chosen.survey.left_out == 54
 
 
+def test_a_convolutional_model_has_positions_for_the_pairs_that_are_kept(tmp_path: Path) -> None:
+    """One pair in 25 is far longer than the others, and is left out."""
+    letters = ["".join(DICE.choices("abcdefghij", k=300 if number % 25 else 5000)) for number in range(150)]
+    model: dict[str, Any] = {"model": {"architecture": "convolutional"}}
+    chosen = settle(tmp_path, [(text, text[:100]) for text in letters], model)
+    assert chosen.survey.left_out == 6
+    assert 300 <= chosen.settings.data.max_length < chosen.settings.model.max_positions < 400
+
+
 @pytest.mark.parametrize(
     ("pairs", "least", "most"),
     [
@@ -87,3 +97,29 @@ def test_room_for_outputs(
     targets = run.tokenizers.target.encode([target for _, target in pairs])
     for source, target in zip(sources, targets, strict=True):
         assert len(target) + 1 <= decoding.max_ratio * (len(source) + 1) + decoding.max_extra
+
+
+@pytest.mark.parametrize(
+    ("pairs", "decoding"),
+    [
+        ([(text(1), text(600)) for _ in range(40)], {"beam": 60}),
+        ([(text(1), text(600)) for _ in range(40)], {"beam": 200}),
+        ([(text(1), text(600)) for _ in range(40)], {"beam": 100, "max_extra": 450}),
+        ([(text(20), text(200)) for _ in range(40)], {"max_source": 300_000}),
+    ],
+    ids=["wide beam", "widest beam", "room that the user chose", "long sources"],
+)
+def test_the_limit_of_outputs_allows_what_the_user_chose(
+    pairs: list[tuple[str, str]], decoding: dict[str, Any], tmp_path: Path
+) -> None:
+    """Without a cap, such a training failed at its end, when its settings were read again."""
+    settings = {**TINY, "data": {"max_length": 4000}, "decoding": decoding}
+    settings["training"] = {**TINY["training"], "max_steps": 1}
+    chosen = settle(tmp_path, pairs, settings)
+    corpus = corpora.open_corpus(str(tmp_path / "pairs.tsv"), ReadingOptions(), lambda event: None)
+    request = Request(tmp_path / "pairs.tsv", tmp_path, None, [settings], {}, False, False, False, None, print)
+    prepare.write_corpus(tmp_path, corpus, chosen, [], request, None)
+    found = config.read_settings(tmp_path).decoding
+    assert {key: getattr(found, key) for key in decoding} == decoding
+    assert found.max_ratio >= 1
+    assert found.max_extra >= config.Decoding.max_extra

@@ -195,3 +195,88 @@ def test_known_settings_override_the_rules_and_an_rnn_follows_them() -> None:
         for model in (transformer, config.resolve(rnn, {"model": {"architecture": "rnn"}}).model)
     )
     assert math.isclose(wanted, found, rel_tol=0.05)
+
+
+def test_a_width_that_the_user_chose_brings_its_heads_feed_forward_and_learning_rate() -> None:
+    for kind, rates in (("sentences", (5e-3, 2e-3, 7e-4)), ("words", (3.5e-3, 1e-3, 5e-4))):
+        survey = corpus(kind, 500, **LENGTHS[kind])
+        usual = resolved(survey)
+        for width, heads, rate in ((96, 4, rates[0]), (256, 4, rates[1]), (512, 8, rates[2]), (1024, 8, rates[2])):
+            found = suggest.suggest(survey, {"d_model": width}).settings
+            assert (found["model"]["d_ff"], found["model"]["heads"]) == (4 * width, heads)
+            assert found["training"]["learning_rate"] == pytest.approx(rate, rel=0.05)
+            assert (found["model"]["encoder_layers"], found["data"]) == (
+                usual.model.encoder_layers,
+                suggest.suggest(survey).settings["data"],
+            )
+    between = suggest.suggest(corpus("sentences", 500), {"d_model": 160}).settings["training"]["learning_rate"]
+    assert 2e-3 < between < 3e-3
+
+
+def test_a_smaller_width_does_not_raise_the_learning_rate_that_suits_the_corpus() -> None:
+    survey = corpus("sentences", 5_000_000)
+    usual, narrow = (suggest.suggest(survey, chosen).settings for chosen in ({}, {"d_model": 96}))
+    assert narrow["training"] == usual["training"]
+
+
+def test_every_even_width_has_fitting_heads() -> None:
+    survey = corpus("sentences", 500)
+    for width in range(2, 600, 2):
+        own = {"model": {"d_model": width}}
+        config.resolve(suggest.suggest(survey, own["model"]).settings, own)
+
+
+def test_the_sizes_of_a_width_come_before_those_of_a_built_in_corpus() -> None:
+    known = {"model": {"d_model": 64, "heads": 4, "d_ff": 128}, "training": {"learning_rate": 0.004}}
+    found = suggest.suggest(corpus("words", 5000, 8, 7), {"d_model": 512}, known).settings
+    assert (found["model"]["heads"], found["model"]["d_ff"]) == (8, 2048)
+    assert found["training"]["learning_rate"] == 5e-4
+
+
+def test_a_batch_that_the_user_chose_does_not_change_how_much_is_trained() -> None:
+    survey = corpus("sentences", 20_000)
+    usual = suggest.suggest(survey).settings["training"]
+    trained = usual["batch_tokens"] * usual["max_steps"]
+    for batch in (500, 2000, 32_768, 100_000):
+        found = suggest.suggest(survey, training={"batch_tokens": batch}).settings["training"]
+        assert batch * found["max_steps"] == pytest.approx(trained, rel=0.02)
+        assert found["warmup_steps"] < found["max_steps"]
+        own = {"batch_tokens": batch, "max_steps": 70}
+        assert suggest.suggest(survey, training=own).settings["training"]["max_steps"] == 70
+
+
+def test_a_batch_larger_than_the_corpus_is_one_epoch() -> None:
+    survey = corpus("sentences", 500)
+    data = suggest.suggest(survey).settings["data"]
+    usual, whole, huge = (
+        suggest.suggest(survey, training=yours).settings["training"]
+        for yours in ({}, {"batch_tokens": round(suggest.tokens_of(survey, data))}, {"batch_tokens": 10_000_000})
+    )
+    assert usual["max_steps"] > whole["max_steps"] == huge["max_steps"] > 100
+    one = corpus("words", 1, **LENGTHS["words"])
+    given = {"batch_tokens": 10_000_000}
+    assert suggest.suggest(one, training=given).settings["training"]["max_steps"] >= 1
+
+
+def test_the_amount_of_text_is_counted_in_the_tokens_of_the_user() -> None:
+    survey = corpus("sentences", 20_000)
+    characters = {"source_tokenizer": "characters", "target_tokenizer": "characters", "shared": False}
+    usual, found = (suggest.suggest(survey, data=data) for data in ({}, characters))
+    assert found.settings["model"]["d_model"] > usual.settings["model"]["d_model"]
+    assert found.reasons["steps"] == "for about 2,500,000 tokens of text"  # 60 + 65 characters of each pair
+
+
+def test_an_rnn_may_share_a_vocabulary_that_the_corpus_does_not_suggest() -> None:
+    survey = corpus("sentences", 500)
+    survey.sample = [Pair(pair.source, pair.target.upper(), "here") for pair in SENTENCES]
+    own = {"data": {"shared": True}, "model": {"architecture": "rnn-attention"}}
+    suggestion = suggest.suggest(survey, own["model"], data=own["data"])
+    assert suggestion.settings["data"]["shared"] is False
+    settings = config.resolve(suggestion.settings, own)
+    assert (settings.data.shared, settings.model.tie) == (True, "all")
+
+
+def test_a_convolutional_model_has_positions_for_the_maximum_length_of_the_user() -> None:
+    own = {"data": {"max_length": 900}, "model": {"architecture": "convolutional"}}
+    suggestion = suggest.suggest(corpus("sentences", 500), own["model"], data=own["data"])
+    assert config.resolve(suggestion.settings, own).model.max_positions == 916
