@@ -30,8 +30,17 @@ from seq2see.kernels import apart
 from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
 from seq2see.run import Run
-from seq2see.session import fine_tuning, finish, notebook, prepare, resume, trials
-from seq2see.session.request import Base, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
+from seq2see.session import fine_tuning, finish, prepare, resume, trials
+from seq2see.session.request import (
+    Base,
+    Interrupted,
+    Prepared,
+    ReadingKeywords,
+    Request,
+    Said,
+    Watch,
+    notebook_progress,
+)
 from seq2see.session.survey import examine, problems, survey_corpus, to_hold_out
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus, Parts
@@ -98,7 +107,7 @@ def train(
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
     if watch is None:
-        watch = notebook.progress() if "IPython" in sys.modules else lambda event: None
+        watch = notebook_progress() if "IPython" in sys.modules else lambda event: None
     request = Request(
         pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, watch, tune
     )
