@@ -4,8 +4,6 @@ import os
 import random
 import shutil
 import signal
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ import seq2see
 from seq2see import config, storage
 from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.lens import history
-from seq2see.session import finish, trials
+from seq2see.session import candidates, finish, trials
+from seq2see.session.candidates import DEFAULT, Standing
 from seq2see.session.request import Began, Interrupted, Said
-from seq2see.session.trials import DEFAULT, Standing
 from seq2see.training import checkpoint
 
 TINY = {
@@ -163,7 +161,7 @@ def test_a_challenger_for_which_memory_does_not_suffice_loses(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it runs out: here when the model is made, or when its losses are computed."""
-    new_model, losses, lines = trials.preparation.new_model, trials.validation.losses, list[str]()
+    new_model, losses, lines = candidates.prepare.new_model, candidates.validation.losses, list[str]()
 
     def no_model(folder: Path, *given: Any) -> Any:
         if folder.name == "more-agreement":
@@ -175,44 +173,13 @@ def test_a_challenger_for_which_memory_does_not_suffice_loses(
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return losses(model, store)
 
-    monkeypatch.setattr(trials.preparation, "new_model", no_model)
-    monkeypatch.setattr(trials.validation, "losses", no_losses)
+    monkeypatch.setattr(candidates.prepare, "new_model", no_model)
+    monkeypatch.setattr(candidates.validation, "losses", no_losses)
     watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
     run = train(files, tmp_path / "run", tune=60, watch=watch)
     assert "trials: more-agreement failed before step 1: out of memory" in lines
     assert "trials: more-decay failed before step 3: out of memory" in lines
     assert not {"more-agreement", "more-decay"} & run.manifest["trials"]["candidates"].keys()
-
-
-def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the suggested settings ends the training, and so does a full disk, after which --resume tries again."""
-    answers: dict[str, Any] = {}
-
-    class Worker:
-        def __init__(self, *given: object) -> None:
-            pass
-
-        def send(self, task: tuple[str, Path, int]) -> None:
-            self.name = task[0]
-
-        def receive(self) -> Any:
-            if isinstance(answers[self.name], Exception):
-                raise answers[self.name]
-            return answers[self.name]
-
-        def end(self) -> None:
-            pass
-
-    monkeypatch.setattr(trials.machine, "WorkerProcess", Worker)
-    places = {DEFAULT: Path("run"), "other": Path("run/trials/other")}
-    answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": RunError("a worker process ended (signal 9).")}
-    found = trials._side_by_side(places, 10)
-    assert found["other"].losses == {}
-    assert found["other"].warning == "trials: other failed: a worker process ended (signal 9)."
-    for name, problem in ((DEFAULT, RunError("killed")), ("other", PassingError("the disk is full"))):
-        answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": standing("other", [1.0])} | {name: problem}
-        with pytest.raises(RunError, match=str(problem)):
-            trials._side_by_side(places, 10)
 
 
 def test_a_full_disk_is_no_failure_of_a_challenger(
@@ -318,8 +285,8 @@ def test_a_second_comparison_does_not_repeat_the_first(
     with pytest.raises(KeyboardInterrupt):
         train(files, tmp_path / "run", tune=60, watch=interrupt)
     lengths: list[int] = []
-    train_all = trials._train_all
-    monkeypatch.setattr(trials, "_train_all", lambda *given: lengths.append(given[1]) or train_all(*given))
+    train_all = candidates.train_all
+    monkeypatch.setattr(candidates, "train_all", lambda *given: lengths.append(given[1]) or train_all(*given))
     run = train(files, tmp_path / "run", tune=60, resume=True)
     assert lengths == [TINY["training"]["max_steps"]]
     assert run.manifest["trials"] | {"seconds": 0} == whole.manifest["trials"] | {"seconds": 0}
@@ -430,29 +397,3 @@ def test_minutes_are_checked(files: dict[str, str], tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="--tune"):
             train(files, tmp_path / "run", tune=minutes)
     assert issubclass(Interrupted, KeyboardInterrupt)
-
-
-def test_on_a_gpu_no_further_group_starts_when_the_minutes_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The candidates of one group are trained side by side."""
-    groups: list[list[str]] = []
-    said: list[Any] = []
-
-    def side_by_side(places: dict[str, Path], until: int) -> dict[str, trials.Standing]:
-        groups.append(list(places))
-        return {name: trials.Standing(name, until, {"a": 1.0}, None, 1.0, 1.0) for name in places}
-
-    monkeypatch.setattr(trials, "_side_by_side", side_by_side)
-    monkeypatch.setattr(trials.machine, "pick_device", lambda: torch.device("cuda"))
-    places = {str(number): Path(str(number)) for number in range(trials.MOST_AT_ONCE + 2)}
-    found = trials._train_all(places, 10, said.append, time.monotonic() - 61, minutes=1)
-    assert groups == [list(places)[: trials.MOST_AT_ONCE]]
-    assert list(found) == groups[0]
-    assert sum("not tried" in each.line for each in said) == 2
-
-
-def test_a_failure_to_record_the_attention_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    failed = replace(standing("one", [1.0]), warning="warning: no longer recorded")
-    monkeypatch.setattr(trials, "advance", lambda *given: failed)
-    trials._train_all({"one": Path()}, 10, lambda event: said.append(str(getattr(event, "line", ""))), 0.0, 0)
-    assert said[-1] == failed.warning
