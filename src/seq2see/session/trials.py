@@ -11,7 +11,7 @@ trials. The winner continues from its own checkpoint; an interrupted trial resum
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from seq2see.config import Overlay, Settings
 from seq2see.display.wording import translated
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.evaluation import validation
-from seq2see.lens import history
 from seq2see.session import candidates, finish, resume, suggest
 from seq2see.session import prepare as preparation
 from seq2see.session.candidates import DEFAULT, Standing
 from seq2see.session.request import Prepared, Said, Watch
 
 FOLDER, PLAN = "trials", "plan.json"
+STAYING = {"manifest.json", storage.LOCK}
+"""Files that stay in the folder of the winner when its others move to the run folder."""
 FEW_PAIRS = 20_000
 """Number of training pairs below which the best challenger is trained to the end after the comparison at `EARLY`, so
 that trials may double the training time. With more pairs, this is done only if the user set the minutes for trials. A
@@ -196,19 +197,15 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
         return prepared
     if "winner" not in plan:
         plan |= _compare(folder, prepared, plan, watch)
-        if plan["winner"] != DEFAULT:  # the winner brings its own, unless all of its pairs are too long
-            storage.remove(folder / history.FILE)
+        if plan["winner"] != DEFAULT:
+            plan["files"] = sorted({path.name for path in (home / plan["winner"]).iterdir()} - STAYING)
         storage.write_text(home / PLAN, json.dumps(plan))
     winner, result = plan["winner"], plan["result"]
     facts = prepared.facts | {"trials": result}
     if winner != DEFAULT:
         if (home / winner).is_dir():  # it may have moved before an interruption
             facts = storage.read_manifest(home / winner) | {"trials": result}
-            for path in sorted((home / winner).iterdir()):
-                if path.name not in ("manifest.json", storage.LOCK):
-                    if (folder / path.name).exists():
-                        storage.remove(folder / path.name)
-                    path.rename(folder / path.name)
+            _replace_files(folder, home / winner, plan["files"])
         rows = [name for name, keys in suggest.ROWS.items() if {*plan["challengers"].get(winner, [])} & {*keys}]
         tried = f"the best of {len(plan['challengers']) + 1} settings in trials"
         prepared = replace(prepared, reasons=prepared.reasons | dict.fromkeys(rows, tried))
@@ -219,15 +216,32 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
     return prepared
 
 
+def _replace_files(folder: Path, winner: Path, names: Collection[str]) -> None:
+    """Replace all files of a run folder by those of the winner, which has `names`; after a crash, call it again.
+
+    Files that only the suggested settings have are deleted, too: a second tokenizer, for example, would not fit a
+    winner whose sides share one.
+    """
+    for path in folder.iterdir():
+        if path.name not in {FOLDER, *STAYING, *names}:
+            storage.remove(path)
+    for path in sorted(winner.iterdir()):
+        if path.name not in STAYING:
+            if path.is_dir():
+                storage.remove(folder / path.name)
+            path.replace(folder / path.name)
+
+
 def read_plan(path: Path) -> dict[str, Any]:
     """Return the plan of the trials of a run folder; raise a RunError if it is damaged."""
     try:
         plan = storage.read_json(path)
         names, wanted = plan["challengers"], plan.get("winner", DEFAULT)
+        moving = [] if wanted == DEFAULT else plan["files"]
+        are_names = all(Path(name).name == name != ".." for name in (*names, *moving))
         early = [Standing(**each).name for each in plan.get("early", {}).values()]
         whole = type(plan["compare_after"]) is int and isinstance(plan["reasons"], dict)
-        known = {*early, wanted} <= {DEFAULT, *names} and all(Path(name).name == name for name in names)
-        if not whole or not known:
+        if not whole or not are_names or not {*early, wanted} <= {DEFAULT, *names}:
             raise ValueError(wanted)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RunError(f"{path}: damaged. Train anew with --force") from None

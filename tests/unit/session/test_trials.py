@@ -135,6 +135,27 @@ def test_the_winner_takes_the_place_of_the_default(
     assert recorded(again) == recorded(run)
 
 
+SHARED = trials.Challenger(
+    "shared",
+    {
+        "data": {"source_tokenizer": "unigram", "target_tokenizer": "unigram", "shared": True},
+        "model": {"tie": "all"},
+    },
+)
+
+
+def test_a_winner_with_one_tokenizer_leaves_none_of_the_two_of_the_default(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "is_better", lambda one, other, lower_is_better: other.name == DEFAULT)
+    monkeypatch.setattr(trials, "challengers", lambda *given: [SHARED])
+    run = train(files, tmp_path / "run", tune=60)
+    assert run.manifest["trials"]["winner"] == "shared"
+    assert "data.shared" in run.manifest["trials"]["candidates"]["shared"]["changes"]
+    assert not (run.folder / "target.tokenizer.json").exists()
+    assert seq2see.load(run.folder).translate(["123"])
+
+
 WILD = trials.Challenger("wild", {"training": {"learning_rate": 1e30}})
 """Settings with which the loss is soon not finite."""
 
@@ -386,6 +407,7 @@ def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
         "{",
         '{"challengers": {}}',
         early,
+        '{"challengers": {"x": []}, "compare_after": 1, "reasons": {}, "winner": "x", "result": {}, "files": ["../x"]}',
     ):
         storage.write_text(tmp_path / "plan.json", text)
         with pytest.raises(RunError, match="damaged"):
