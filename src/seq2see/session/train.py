@@ -137,6 +137,9 @@ def start(request: Request, group: Group) -> Run:
 def resume_run(request: Request, group: Group) -> Run:
     """Continue training from the newest checkpoint; if the run is finished, only write what is missing at its end."""
     device, folder = machine.pick_device(), request.folder
+    if (folder / trials.FOLDER).is_dir():
+        with storage.sole_writer(folder, group.patience):
+            trials.move_winner(folder)  # an interruption may have left some of its files where they were
     prepared = resume.reopened(request)
     size, before = _bytes_of(request.pairs), prepared.facts.get("corpus_bytes")
     if size is not None and type(before) is int and before != size:  # older or damaged manifests may have no number
@@ -155,7 +158,7 @@ def resume_run(request: Request, group: Group) -> Run:
             why = "--tune 0" if request.tune == 0 else "settings that candidates have in common were changed"
             if request.tune == 0 or _compared(prepared.settings) != _compared(config.read_settings(folder)):
                 prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
-                storage.remove(folder / trials.FOLDER)
+                trials.remove(folder)
                 request.watch(Said(f"no further trials: {why}"))
         resume.begin_again(folder, prepared)
         return learn(request, prepared, device, group)

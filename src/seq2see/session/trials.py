@@ -187,37 +187,50 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
         Interrupted: A signal asked for a stop; `train` with `resume` continues the trials.
     """
     home = folder / FOLDER
-    if not (home / PLAN).is_file():
+    if not (home / PLAN).is_file():  # an interruption of `remove`
+        storage.remove(home)
         return prepared
     plan = read_plan(home / PLAN)
     prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
-    if not alone:
-        watch(Said("no trials of other settings: several processes train one model"))
-        storage.remove(home)
-        return prepared
     if "winner" not in plan:
+        if not alone:
+            watch(Said("no trials of other settings: several processes train one model"))
+            remove(folder)
+            return prepared
         plan |= _compare(folder, prepared, plan, watch)
         if plan["winner"] != DEFAULT:
             plan["files"] = sorted({path.name for path in (home / plan["winner"]).iterdir()} - STAYING)
         storage.write_text(home / PLAN, json.dumps(plan))
-    winner, result = plan["winner"], plan["result"]
-    facts = prepared.facts | {"trials": result}
-    if winner != DEFAULT:
-        if (home / winner).is_dir():  # it may have moved before an interruption
-            facts = storage.read_manifest(home / winner) | {"trials": result}
-            _replace_files(folder, home / winner, plan["files"])
-        rows = [name for name, keys in suggest.ROWS.items() if {*plan["challengers"].get(winner, [])} & {*keys}]
+        move_winner(folder)
+        prepared = replace(resume.reopen(folder, overlays), reasons=prepared.reasons, yours=prepared.yours)
+    if plan["winner"] != DEFAULT:
+        keys = {*plan["challengers"][plan["winner"]]}
         tried = f"the best of {len(plan['challengers']) + 1} settings in trials"
+        rows = [name for name, its_keys in suggest.ROWS.items() if keys.intersection(its_keys)]
         prepared = replace(prepared, reasons=prepared.reasons | dict.fromkeys(rows, tried))
-    storage.write_manifest(folder, facts)
-    reasons, yours = prepared.reasons, prepared.yours
-    prepared = replace(resume.reopen(folder, overlays), reasons=reasons, yours=yours)
-    storage.remove(home)
+    remove(folder)
     return prepared
 
 
+def move_winner(folder: Path) -> None:
+    """Move the files of the winner, if there is one, into the run folder, and record the result in its manifest.
+
+    If an interruption leaves the move incomplete, another call completes it. Until then the run folder is not readable.
+    """
+    plan = read_plan(path) if (path := folder / FOLDER / PLAN).is_file() else {}
+    if "winner" not in plan:
+        return
+    if plan["winner"] == DEFAULT:
+        facts = storage.read_manifest(folder)
+    else:
+        winner = folder / FOLDER / plan["winner"]
+        facts = storage.read_manifest(winner)
+        _replace_files(folder, winner, plan["files"])
+    storage.write_manifest(folder, facts | {"trials": plan["result"]})
+
+
 def _replace_files(folder: Path, winner: Path, names: Collection[str]) -> None:
-    """Replace all files of a run folder by those of the winner, which has `names`; after a crash, call it again.
+    """Replace all files of a run folder by those of the winner, which has, or had, files of these names.
 
     Files that only the suggested settings have are deleted, too: a second tokenizer, for example, would not fit a
     winner whose sides share one.
@@ -230,6 +243,12 @@ def _replace_files(folder: Path, winner: Path, names: Collection[str]) -> None:
             if path.is_dir():
                 storage.remove(folder / path.name)
             path.replace(folder / path.name)
+
+
+def remove(folder: Path) -> None:
+    """Delete the trials of a run folder. The plan goes first: it cannot be followed once other files are deleted."""
+    (folder / FOLDER / PLAN).unlink(missing_ok=True)
+    storage.remove(folder / FOLDER)
 
 
 def read_plan(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import seq2see
 from seq2see import config, storage
 from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.lens import history
-from seq2see.session import candidates, finish, trials
+from seq2see.session import candidates, finish, resume, trials
 from seq2see.session.candidates import DEFAULT, Standing
 from seq2see.session.request import Began, Interrupted, Said
 from seq2see.training import checkpoint
@@ -154,6 +154,112 @@ def test_a_winner_with_one_tokenizer_leaves_none_of_the_two_of_the_default(
     assert "data.shared" in run.manifest["trials"]["candidates"]["shared"]["changes"]
     assert not (run.folder / "target.tokenizer.json").exists()
     assert seq2see.load(run.folder).translate(["123"])
+
+
+class Crash(BaseException):
+    """The end of a process."""
+
+
+@pytest.fixture
+def decided(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder whose process crashed when the challenger `shared` had won, before any of its files were moved."""
+
+    def crash(folder: Path) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "is_better", lambda one, other, lower_is_better: other.name == DEFAULT)
+        patch.setattr(trials, "challengers", lambda *given: [SHARED])
+        patch.setattr(trials, "move_winner", crash)
+        with pytest.raises(Crash):
+            train(files, tmp_path / "run", tune=60)
+    return tmp_path / "run"
+
+
+def crash_before(number: int, patch: pytest.MonkeyPatch) -> None:
+    """Let the process crash before it deletes, renames or replaces files for this time; 0 for the first."""
+    steps = iter(range(1_000_000))
+
+    def crashing(work: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            if next(steps) == number:
+                raise Crash
+            return work(*given, **named)
+
+        return call
+
+    patch.setattr(Path, "replace", crashing(Path.replace))
+    patch.setattr(Path, "unlink", crashing(Path.unlink))
+    patch.setattr(shutil, "rmtree", crashing(shutil.rmtree))
+
+
+def test_a_winner_that_has_moved_in_part_is_moved_whole(
+    decided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the process crashed."""
+    whole = shutil.copytree(decided, tmp_path / "whole")
+    trials.move_winner(whole)
+    number, crashes = 0, True
+    while crashes:
+        folder = shutil.copytree(decided, tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            crash_before(number, patch)
+            try:
+                trials.move_winner(folder)
+                crashes = False
+            except Crash:
+                number += 1
+        trials.move_winner(folder)
+        assert contents(folder) == contents(whole)
+        assert resume.reopen(folder, []).settings.data.shared
+    assert number > 10
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a run folder, without the number of the process that locked it."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != storage.LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("number", [4, 8])
+def test_a_run_resumes_after_a_crash_while_the_winner_moves(
+    number: int, decided: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        crash_before(number, patch)
+        with pytest.raises(Crash):
+            trials.move_winner(decided)
+    run = train(files, decided, tune=60, resume=True)
+    assert run.manifest["trials"]["winner"] == "shared"
+    assert not (decided / "trials").exists()
+    [row] = [row for row in run.manifest["choices"] if row["name"] == "source"]
+    assert row["why"] == "the best of 2 settings in trials"
+
+
+def test_several_processes_continue_with_a_winner_that_is_moving(
+    decided: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        crash_before(4, patch)
+        with pytest.raises(Crash):
+            trials.move_winner(decided)
+    trials.move_winner(decided)
+    prepared = resume.reopen(decided, [])
+    assert trials.decide(decided, prepared, [], lambda event: None, alone=False).settings.data.shared
+
+
+def test_a_crash_while_trials_are_deleted_does_no_harm(
+    decided: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials.move_winner(decided)
+    prepared = resume.reopen(decided, [])
+    with monkeypatch.context() as patch:
+        crash_before(1, patch)
+        with pytest.raises(Crash):
+            trials.decide(decided, prepared, [], lambda event: None, alone=True)
+    (decided / "trials" / "shared" / "manifest.json").unlink()
+    assert train(files, decided, tune=60, resume=True).manifest["trials"]["winner"] == "shared"
+    assert not (decided / "trials").exists()
 
 
 WILD = trials.Challenger("wild", {"training": {"learning_rate": 1e30}})
