@@ -190,15 +190,16 @@ def _compared(settings: config.Settings) -> tuple[object, ...]:
 def new_run(request: Request, group: Group) -> Run:
     """Make a run folder from pairs, and train the model in it.
 
-    If `resume` is requested and another process has made the folder meanwhile, that run is resumed.
+    If another process has made the folder meanwhile, its run is treated like any that was there before: `resume`
+    resumes it, `force` deletes it; with neither, an error is raised.
     """
     base = None if request.from_run is None else fine_tuning.open_base(request)
     corpus = prepare.open_corpus(request)
     given = prepare.open_validation(request, corpus)
     device = machine.pick_device()
     with storage.held(request.folder, group.patience):
-        was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
-        if not (was_made and request.resume and resume.can_resume(request)):
+        # Another process may have made the folder while this one read the corpus, or waited.
+        if not (request.folder.exists() and resume.can_resume(request)):
             with contextlib.ExitStack() as until_made:
                 making = request
                 if device.type == "cuda":  # a thread compiles kernels meanwhile, which would slow this process down
