@@ -42,7 +42,7 @@ from seq2see.session.request import (
     notebook_progress,
 )
 from seq2see.session.survey import examine, problems, survey_corpus, to_hold_out
-from seq2see.text import corpora
+from seq2see.text import corpora, rows
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair
 from seq2see.tokens import aligner
@@ -167,7 +167,7 @@ def resume_run(request: Request, group: Group) -> Run:
 def _bytes_of(pairs: str | Path | Sequence[str | Path]) -> int | None:
     """Return the size of all files of a corpus; None if one is missing, or if it is a corpus by name."""
     words = [pairs] if isinstance(pairs, str | Path) else pairs
-    files = [Path(name) for word in words for name in str(word).split(",")]
+    files = [path for word in words for path in rows.split_names(str(word))]
     try:
         return sum(file.stat().st_size for file in files) if all(map(Path.is_file, files)) else None
     except (OSError, ValueError):  # deleted meanwhile, or a name that no file can have

@@ -188,6 +188,14 @@ def test_a_run_that_another_process_makes_meanwhile_is_not_overwritten_without_f
     assert is_kept == ("force" not in options)
 
 
+def test_the_size_of_files_with_commas_or_blanks_in_their_names_is_known(tmp_path: Path) -> None:
+    for name in ("a.en", "a.ko", "one,two.tsv"):
+        (tmp_path / name).write_text("12345", encoding="utf-8")
+    assert train._bytes_of(f"{tmp_path / 'a.en'}, {tmp_path / 'a.ko'}") == 10
+    assert train._bytes_of([tmp_path / "one,two.tsv", f"{tmp_path / 'a.en'},{tmp_path / 'a.ko'}"]) == 15
+    assert train._bytes_of("multi30k/en-de") is None
+
+
 def test_a_forecast_knows_the_time_limit_and_the_size_of_the_corpus() -> None:
     training = Training(max_steps=5000, batch_tokens=4096)
     assert finish.forecast(training, 0.5, 100_000) == (
