@@ -235,13 +235,13 @@ def make_folder(
     prepare.begin_compiling(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
+        if (size := _bytes_of(request.pairs)) is not None:
+            prepared = replace(prepared, facts=prepared.facts | {"corpus_bytes": size})
         if base is not None:
             prepared = fine_tuning.keep(base, folder, prepared, request)
         elif not corpus.settings and (len(chosen.candidates) > 1 or request.tune):
             write = partial(prepare.write_otherwise, corpus, chosen, valid_pairs, request)
             trials.prepare(folder, prepared, chosen.candidates, request.tune, write, request.watch)
-        if (size := _bytes_of(request.pairs)) is not None:
-            prepared = replace(prepared, facts=prepared.facts | {"corpus_bytes": size})
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))

@@ -153,6 +153,7 @@ def _make_folder(
     other = config.resolve(asdict(prepared.settings), overlay)
     if "data" in overlay:
         facts = write_corpus(place, other).facts
+        facts |= {name: fact for name, fact in prepared.facts.items() if name == "corpus_bytes"}
         counts = ((each["pairs"], each["validation_pairs"]) for each in (facts, prepared.facts))
         for kept, all_of_them in zip(*counts, strict=True):
             if preparation.MANY * (all_of_them - kept) > all_of_them:

@@ -160,6 +160,18 @@ class Crash(BaseException):
     """The end of a process."""
 
 
+@pytest.mark.parametrize("challenger", [SHARED, trials.Challenger("more-decay", {"training": {"weight_decay": 0.3}})])
+def test_the_winner_knows_the_size_of_the_files(
+    challenger: trials.Challenger, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that `--resume` can warn if they have changed."""
+    monkeypatch.setattr(trials, "is_better", lambda one, other, lower_is_better: other.name == DEFAULT)
+    monkeypatch.setattr(trials, "challengers", lambda *given: [challenger])
+    run = train(files, tmp_path / "run", tune=60)
+    assert run.manifest["trials"]["winner"] == challenger.name
+    assert run.manifest["corpus_bytes"] == Path(files["train"]).stat().st_size
+
+
 @pytest.fixture
 def decided(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder whose process crashed when the challenger `shared` had won, before any of its files were moved."""
