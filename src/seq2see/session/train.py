@@ -241,7 +241,7 @@ def make_folder(
             prepared = fine_tuning.keep(base, folder, prepared, request)
         elif not corpus.settings and (len(chosen.candidates) > 1 or request.tune):
             write = partial(prepare.write_otherwise, corpus, chosen, valid_pairs, request)
-            trials.prepare(folder, prepared, chosen.candidates, request.tune, write, request.watch)
+            trials.prepare(folder, prepared, chosen, request.tune, write, request.watch)
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))

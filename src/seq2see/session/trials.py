@@ -24,6 +24,7 @@ from seq2see.evaluation import validation
 from seq2see.session import candidates, finish, resume, suggest
 from seq2see.session import prepare as preparation
 from seq2see.session.candidates import DEFAULT, Standing
+from seq2see.session.prepare import Chosen
 from seq2see.session.request import Prepared, Said, Watch
 
 FOLDER, PLAN = "trials", "plan.json"
@@ -103,7 +104,7 @@ def _changed(settings: Settings, overlay: Overlay) -> set[str]:
 def prepare(
     folder: Path,
     prepared: Prepared,
-    tokenizers: Sequence[Mapping[str, Any]],
+    chosen: Chosen,
     minutes: float | None,
     write_corpus: Callable[[Path, Settings], Prepared],
     watch: Watch,
@@ -115,17 +116,20 @@ def prepare(
     if many pairs that the suggested settings keep are too long for its tokenizers.
 
     Args:
-        tokenizers: Tokenizer settings that suit the corpus, as overlays for `data`; the first is the chosen one.
+        prepared: The run folder with the suggested settings.
+        chosen: The suggested settings as they were before the corpus was tokenised, and the tokenizers that suit it. A
+            challenger with other tokenizers starts from these settings: alignment loss and limit of output lengths
+            depend on its tokens.
         write_corpus: Function that writes a run folder with other tokenizers.
     """
-    tried = challengers(tokenizers, prepared.settings, prepared.yours, minutes)
+    tried = challengers(chosen.candidates, prepared.settings, prepared.yours, minutes)
     too_few = len(prepared.valid) < validation.FEWEST_TO_COMPARE
     if not tried or too_few or "validated_on_training_pairs" in prepared.facts:
         return
     settings, steps, made = prepared.settings, prepared.settings.training.max_steps, {}
     for each in tried:
         try:
-            _make_folder(folder, folder / FOLDER / each.name, prepared, each.overlay, write_corpus)
+            _make_folder(folder, folder / FOLDER / each.name, prepared, chosen.settings, each.overlay, write_corpus)
             made[each.name] = sorted(_changed(settings, each.overlay))
         except (DataError, SettingError) as problem:
             storage.remove(folder / FOLDER / each.name)
@@ -146,11 +150,16 @@ def prepare(
 
 
 def _make_folder(
-    folder: Path, place: Path, prepared: Prepared, overlay: Overlay, write_corpus: Callable[[Path, Settings], Prepared]
+    folder: Path,
+    place: Path,
+    prepared: Prepared,
+    chosen: Settings,
+    overlay: Overlay,
+    write_corpus: Callable[[Path, Settings], Prepared],
 ) -> None:
     """Make the run folder `place` of a challenger, inside that of the suggested settings; see `prepare` for errors."""
     place.mkdir(parents=True)
-    other = config.resolve(asdict(prepared.settings), overlay)
+    other = config.resolve(asdict(chosen if "data" in overlay else prepared.settings), overlay)
     if "data" in overlay:
         facts = write_corpus(place, other).facts
         facts |= {name: fact for name, fact in prepared.facts.items() if name == "corpus_bytes"}

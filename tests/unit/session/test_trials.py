@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,17 @@ from seq2see.lens import history
 from seq2see.session import candidates, finish, resume, trials
 from seq2see.session.candidates import DEFAULT, Standing
 from seq2see.session.request import Began, Interrupted, Said
+from seq2see.tokens import aligner
 from seq2see.training import checkpoint
 
 TINY = {
     "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.1},
     "training": {"max_steps": 8, "learning_rate": 0.01, "validate_every": 3, "batch_tokens": 300},
 }
+
+
+class Crash(BaseException):
+    """The end of a process."""
 
 
 @pytest.fixture
@@ -156,10 +162,6 @@ def test_a_winner_with_one_tokenizer_leaves_none_of_the_two_of_the_default(
     assert seq2see.load(run.folder).translate(["123"])
 
 
-class Crash(BaseException):
-    """The end of a process."""
-
-
 @pytest.mark.parametrize("challenger", [SHARED, trials.Challenger("more-decay", {"training": {"weight_decay": 0.3}})])
 def test_the_winner_knows_the_size_of_the_files(
     challenger: trials.Challenger, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +172,31 @@ def test_the_winner_knows_the_size_of_the_files(
     run = train(files, tmp_path / "run", tune=60)
     assert run.manifest["trials"]["winner"] == challenger.name
     assert run.manifest["corpus_bytes"] == Path(files["train"]).stat().st_size
+
+
+def test_a_challenger_with_other_tokenizers_has_its_own_alignment_loss(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the tokens of the suggested settings cannot be aligned, as single letters often cannot."""
+    align = aligner.prepare
+
+    def only_subwords(settings: config.Settings, *given: Any) -> config.Settings:
+        if settings.data.shared:
+            return align(settings, *given)
+        return replace(settings, training=replace(settings.training, alignment_weight=0.0))
+
+    def stop(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith("trials: 2 settings"):
+            raise Crash
+
+    monkeypatch.setattr(aligner, "prepare", only_subwords)
+    monkeypatch.setattr(trials, "challengers", lambda *given: [SHARED])
+    settings = TINY | {"training": TINY["training"] | {"alignment_weight": 0.05}}
+    with pytest.raises(Crash):
+        train(files, tmp_path / "run", tune=60, settings=settings, watch=stop)
+    assert config.read_settings(tmp_path / "run").training.alignment_weight == 0
+    shared = config.read_settings(tmp_path / "run" / "trials" / "shared")
+    assert shared.training.alignment_weight == 0.05
 
 
 @pytest.fixture
