@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seq2see import config, storage
+from seq2see import config, machine, storage
 from seq2see.config import Overlay, Settings
 from seq2see.display.wording import translated
 from seq2see.errors import DataError, RunError, SettingError
@@ -112,8 +112,9 @@ def prepare(
     """Make a run folder for each challenger, and write the plan of the trials, inside a run folder that is being made.
 
     Nothing is done if there is no challenger, if there are too few validation pairs (`validation.FEWEST_TO_COMPARE`),
-    or if these are also trained on. A challenger is left out, with a message, if its settings contradict each other, or
-    if many pairs that the suggested settings keep are too long for its tokenizers.
+    or if these are also trained on. A challenger is left out, with a message, if its settings contradict each other, if
+    its model does not fit into memory, or if many pairs that the suggested settings keep are too long for its
+    tokenizers.
 
     Args:
         prepared: The run folder with the suggested settings.
@@ -158,8 +159,9 @@ def _make_folder(
     write_corpus: Callable[[Path, Settings], Prepared],
 ) -> None:
     """Make the run folder `place` of a challenger, inside that of the suggested settings; see `prepare` for errors."""
-    place.mkdir(parents=True)
     other = config.resolve(asdict(chosen if "data" in overlay else prepared.settings), overlay)
+    preparation.check_memory(other, machine.pick_device())
+    place.mkdir(parents=True)
     if "data" in overlay:
         facts = write_corpus(place, other).facts
         facts |= {name: fact for name, fact in prepared.facts.items() if name == "corpus_bytes"}

@@ -391,6 +391,24 @@ def test_challengers_whose_settings_contradict_yours_are_left_out(files: dict[st
     assert "more-decay" in run.manifest["trials"]["candidates"]
 
 
+def test_a_challenger_that_does_not_fit_into_memory_is_left_out(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    check_memory = trials.preparation.check_memory
+
+    def check(settings: config.Settings, device: torch.device) -> None:
+        if settings.training.weight_decay > 0.5:
+            raise SettingError("a model of 5 weights needs at least 9.9 GiB to train")
+        check_memory(settings, device)
+
+    monkeypatch.setattr(trials.preparation, "check_memory", check)
+    watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
+    run = train(files, tmp_path / "run", tune=60, watch=watch)
+    assert "trials: more-decay is not tried: a model of 5 weights needs at least 9.9 GiB to train" in lines
+    assert "more-agreement" in run.manifest["trials"]["candidates"]
+
+
 @pytest.mark.parametrize("longest", [240, 420])
 def test_a_challenger_may_not_leave_out_many_pairs(tmp_path: Path, longest: int) -> None:
     """Texts without spaces that fit as subwords, of which `characters` would leave out many."""
