@@ -9,6 +9,7 @@ trials. The winner continues from its own checkpoint; an interrupted trial resum
 """
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -173,10 +174,22 @@ def _make_folder(
                     f"{other.data.max_length} of its tokens"
                 )
     else:
-        shutil.copytree(folder, place, ignore=shutil.ignore_patterns(FOLDER, storage.LOCK), dirs_exist_ok=True)
+        nothing_else = shutil.ignore_patterns(FOLDER, storage.LOCK)
+        shutil.copytree(folder, place, ignore=nothing_else, copy_function=_link_or_copy, dirs_exist_ok=True)
         config.write_toml(other, place / "settings.toml")
         facts = prepared.facts
     storage.write_manifest(place, facts)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Make `target` a hard link to the file `source`, or a copy where the file system has no hard links.
+
+    No file of a prepared run folder is written to: whatever changes is replaced by a new file.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:

@@ -409,6 +409,28 @@ def test_a_challenger_that_does_not_fit_into_memory_is_left_out(
     assert "more-agreement" in run.manifest["trials"]["candidates"]
 
 
+@pytest.mark.parametrize("has_links", [True, False], ids=["hard links", "no hard links"])
+def test_challengers_with_the_same_tokens_share_their_files(
+    has_links: bool, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(source: str, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    def stop(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith("trials: 3 settings"):
+            raise Crash
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_link)
+    with pytest.raises(Crash):
+        train(files, tmp_path / "run", tune=60, watch=stop)
+    name, other = "corpus/train/source.tokens", tmp_path / "run" / "trials" / "more-decay"
+    assert (tmp_path / "run" / name).read_bytes() == (other / name).read_bytes()
+    assert (tmp_path / "run" / name).samefile(other / name) == has_links
+    assert config.read_settings(tmp_path / "run").training.weight_decay == 0.5
+    assert config.read_settings(other).training.weight_decay == 1.0
+
+
 @pytest.mark.parametrize("longest", [240, 420])
 def test_a_challenger_may_not_leave_out_many_pairs(tmp_path: Path, longest: int) -> None:
     """Texts without spaces that fit as subwords, of which `characters` would leave out many."""
