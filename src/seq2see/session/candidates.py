@@ -129,11 +129,15 @@ def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]
     finally:
         for worker in crew.values():
             worker.end()
+    signals = [answer for answer in answers.values() if isinstance(answer, int)]
+    if stop.asked() or signals:
+        for answer in answers.values():
+            if isinstance(answer, PassingError):  # such as a full disk, where no checkpoint could be saved
+                raise answer
+        raise Interrupted(stop.signal or max(signals))  # a worker that was still starting is killed by the signal
     for name, answer in answers.items():
         if isinstance(answer, Exception):  # of the suggested settings, or its process was killed
             answers[name] = Standing(name, 0, {}, None, 0.0, 0.0, f"trials: {name} failed: {_failure(name, answer)}")
-    if stop.asked() or any(isinstance(answer, int) for answer in answers.values()):
-        raise Interrupted(stop.signal or max(answer for answer in answers.values() if isinstance(answer, int)))
     return answers
 
 

@@ -1,5 +1,7 @@
 """Training candidates: what ends a candidate, what ends the training, and how long candidates are started."""
 
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +13,15 @@ import torch
 from seq2see.errors import PassingError, RunError
 from seq2see.session import candidates
 from seq2see.session.candidates import DEFAULT, Standing
+from seq2see.session.request import Interrupted
 
 
 def standing(name: str, losses: list[float], score: float | None = None) -> Standing:
     return Standing(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
 
 
-def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the suggested settings ends the training, and so does a full disk, after which --resume tries again."""
+def fake_workers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Replace worker processes by objects that answer a task at once, with the value for its candidate in the dict."""
     answers: dict[str, Any] = {}
 
     class Worker:
@@ -33,10 +36,19 @@ def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPa
                 raise answers[self.name]
             return answers[self.name]
 
+        def ask_to_stop(self) -> None:
+            pass
+
         def end(self) -> None:
             pass
 
     monkeypatch.setattr(candidates.machine, "WorkerProcess", Worker)
+    return answers
+
+
+def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the suggested settings ends the training, and so does a full disk, after which --resume tries again."""
+    answers = fake_workers(monkeypatch)
     places = {DEFAULT: Path("run"), "other": Path("run/trials/other")}
     answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": RunError("a worker process ended (signal 9).")}
     found = candidates._side_by_side(places, 10)
@@ -46,6 +58,30 @@ def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPa
         answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": standing("other", [1.0])} | {name: problem}
         with pytest.raises(RunError, match=str(problem)):
             candidates._side_by_side(places, 10)
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [(RunError("a worker process ended by signal 15"), Interrupted), (PassingError("the disk is full"), PassingError)],
+)
+def test_a_signal_that_kills_a_starting_worker_is_no_error(
+    problem: Exception, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the suggested settings was importing PyTorch, and did not handle the signal yet."""
+    answers = fake_workers(monkeypatch)
+    answers |= {DEFAULT: problem, "other": signal.SIGTERM.value}
+    with pytest.raises(expected):
+        candidates._side_by_side({DEFAULT: Path("run"), "other": Path("run/trials/other")}, 10)
+
+
+def test_the_first_signal_while_a_pause_is_saved_is_not_a_second_one() -> None:
+    stop = candidates._Pause()
+    with stop.listening():
+        stop.reached = True
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.signal == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_on_a_gpu_no_further_group_starts_when_the_minutes_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
