@@ -209,7 +209,7 @@ def _train(
     # At a limit, the loop repeats the average of the last checkpoints, which an interruption may have prevented.
     if before.step < until or loop.limit_reached(before, training) is not None:
         stop = _Pause()
-        micro_tokens = training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
+        micro_tokens = prepare.choose_micro_tokens(prepared, before, device, lambda event: None)
         journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
         used = bundle.Bundle(prepared.settings, prepared.tokenizers, model)
         recorder = history.Recorder(folder, used, prepared.valid, before.step)

@@ -475,6 +475,24 @@ def test_an_interruption_loses_nothing(files: dict[str, str], tmp_path: Path) ->
     assert compared == whole.manifest["trials"] | {"seconds": 0}
 
 
+def test_trials_begun_on_a_gpu_use_the_micro_batches_of_a_cpu_when_they_are_resumed_on_one(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith(f"trials: {DEFAULT}, step"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(files, tmp_path / "run", tune=60, watch=interrupt)
+    read, run_loop, used = checkpoint.read_progress, candidates.prepare.run_loop, list[int]()
+    on_gpu = lambda path: replace(read(path), device="cuda", micro_tokens=65_536)  # noqa: E731
+    monkeypatch.setattr(checkpoint, "read_progress", on_gpu)
+    monkeypatch.setattr(candidates.prepare, "run_loop", lambda *given: used.append(given[3]) or run_loop(*given))
+    until = TINY["training"]["max_steps"]
+    candidates.advance(DEFAULT, tmp_path / "run", until)
+    assert used == [4096]
+
+
 def test_a_second_comparison_does_not_repeat_the_first(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
