@@ -59,20 +59,20 @@ def train_all(
     places: Mapping[str, Path],
     until: int,
     watch: Watch,
-    began: float,
     minutes: float,
     forecast: Callable[[float], None] | None = None,
 ) -> dict[str, Standing]:
     """Train each candidate up to step `until`: one after another on a CPU, several at a time on a GPU.
 
-    When `minutes` have passed since `began`, no further challenger is started; 0 for no limit. On a CPU, `forecast` is
-    called with the mean duration of the first steps.
+    When this has taken `minutes`, no further challenger is started; 0 for no limit. The time of earlier calls counts,
+    which the checkpoints of the candidates record. On a CPU, `forecast` is called with the mean duration of the first
+    steps.
     """
     at_once = 1 if machine.pick_device().type == "cpu" else MOST_AT_ONCE
-    waiting, found = list(places.items()), dict[str, Standing]()
+    waiting, found, seconds = list(places.items()), dict[str, Standing](), 0.0
     while waiting:
         group, waiting = dict(waiting[:at_once]), waiting[at_once:]
-        if found and minutes and time.monotonic() - began > 60 * minutes:
+        if found and minutes and seconds > 60 * minutes:
             for name in group:
                 watch(Said(f"trials: the {minutes:g} minutes are over: {name} is not tried"))
             continue
@@ -81,6 +81,7 @@ def train_all(
         else:
             found |= {name: advance(name, place, until, forecast) for name, place in group.items()}
             forecast = None
+        seconds += max(found[name].seconds for name in group)
         for each in (found[name] for name in group):
             if each.losses:
                 loss = f"mean validation loss per sentence {each.loss:.3f}"

@@ -11,7 +11,6 @@ trials. The winner continues from its own checkpoint; an interrupted trial resum
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -299,7 +298,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
     """
     settings, names = prepared.settings, [DEFAULT, *plan["challengers"]]
     places = {name: folder if name == DEFAULT else folder / FOLDER / name for name in names}
-    early, steps, began = plan["compare_after"], settings.training.max_steps, time.monotonic()
+    early, steps = plan["compare_after"], settings.training.max_steps
     watch(Said(f"trials: {len(names)} settings, {early:,} of {steps:,} steps each: {', '.join(names)}"))
     most = len(names) * early + (2 if plan["to_the_end"] else 1) * (steps - early)
 
@@ -309,7 +308,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         watch(Said(f"trials and training: at most {long} for {most:,} steps on this CPU; --tune 0 makes no trials"))
 
     if "early" not in plan:
-        found = candidates.train_all(places, early, watch, began, plan["minutes"], forecast)
+        found = candidates.train_all(places, early, watch, plan["minutes"], forecast)
         plan["early"] = {name: asdict(each) for name, each in found.items()}
         storage.write_text(folder / FOLDER / PLAN, json.dumps(plan))
     first = {name: Standing(**each) for name, each in plan["early"].items()}
@@ -320,7 +319,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
     if plan["to_the_end"] and ranked and not is_better(first[DEFAULT], ranked[0], lower):
         finalists = {name: places[name] for name in (DEFAULT, ranked[0].name)}
         watch(Said(f"trials: {ranked[0].name} and {DEFAULT} are trained to the end"))
-        last = candidates.train_all(finalists, steps, watch, began, 0)
+        last = candidates.train_all(finalists, steps, watch, 0)
         ranked = [last[ranked[0].name]]
     if ranked and is_better(ranked[0], last[DEFAULT], lower):
         winner = ranked[0].name

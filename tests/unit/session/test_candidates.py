@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,20 +90,30 @@ def test_on_a_gpu_no_further_group_starts_when_the_minutes_are_over(monkeypatch:
 
     def side_by_side(places: dict[str, Path], until: int) -> dict[str, Standing]:
         groups.append(list(places))
-        return {name: Standing(name, until, {"a": 1.0}, None, 1.0, 1.0) for name in places}
+        return {name: Standing(name, until, {"a": 1.0}, None, 1.0, 61.0) for name in places}
 
     monkeypatch.setattr(candidates, "_side_by_side", side_by_side)
     monkeypatch.setattr(candidates.machine, "pick_device", lambda: torch.device("cuda"))
     places = {str(number): Path(str(number)) for number in range(candidates.MOST_AT_ONCE + 2)}
-    found = candidates.train_all(places, 10, said.append, time.monotonic() - 61, minutes=1)
+    found = candidates.train_all(places, 10, said.append, minutes=1)
     assert groups == [list(places)[: candidates.MOST_AT_ONCE]]
     assert list(found) == groups[0]
     assert sum("not tried" in each.line for each in said) == 2
+
+
+def test_minutes_before_an_interruption_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates that were trained before are not trained again, but their checkpoints say how long it took."""
+    said: list[Any] = []
+    took = {DEFAULT: 40.0, "one": 30.0, "two": 1.0}
+    monkeypatch.setattr(candidates, "advance", lambda name, *given: replace(standing(name, [1.0]), seconds=took[name]))
+    found = candidates.train_all({name: Path(name) for name in took}, 10, said.append, minutes=1)
+    assert list(found) == [DEFAULT, "one"]
+    assert said[-1].line == "trials: the 1 minutes are over: two is not tried"
 
 
 def test_a_failure_to_record_the_attention_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     failed = replace(standing("one", [1.0]), warning="warning: no longer recorded")
     monkeypatch.setattr(candidates, "advance", lambda *given: failed)
-    candidates.train_all({"one": Path()}, 10, lambda event: said.append(str(getattr(event, "line", ""))), 0.0, 0)
+    candidates.train_all({"one": Path()}, 10, lambda event: said.append(str(getattr(event, "line", ""))), 0)
     assert said[-1] == failed.warning
