@@ -33,7 +33,7 @@ MOST_AT_ONCE = 5
 
 
 @dataclass(frozen=True)
-class Standing:
+class CandidateResult:
     """Results of a candidate after `step` steps: its loss on each validation pair, its best score, and its training
     cost (tokens times parameters).
     """
@@ -61,7 +61,7 @@ def train_all(
     watch: Watch,
     minutes: float,
     forecast: Callable[[float], None] | None = None,
-) -> dict[str, Standing]:
+) -> dict[str, CandidateResult]:
     """Train each candidate up to step `until`: one after another on a CPU, several at a time on a GPU.
 
     When this has taken `minutes`, no further challenger is started; 0 for no limit. The time of earlier calls counts,
@@ -69,7 +69,7 @@ def train_all(
     steps.
     """
     at_once = 1 if machine.pick_device().type == "cpu" else MOST_AT_ONCE
-    waiting, found, seconds = list(places.items()), dict[str, Standing](), 0.0
+    waiting, found, seconds = list(places.items()), dict[str, CandidateResult](), 0.0
     while waiting:
         group, waiting = dict(waiting[:at_once]), waiting[at_once:]
         if found and minutes and seconds > 60 * minutes:
@@ -94,14 +94,14 @@ def train_all(
 class Advance:
     """Callable form of `advance` for a worker process; it returns the number of the signal if one stopped it."""
 
-    def __call__(self, task: tuple[str, Path, int]) -> Standing | int:
+    def __call__(self, task: tuple[str, Path, int]) -> CandidateResult | int:
         try:
             return advance(*task)
         except Interrupted as stopped:
             return stopped.signal
 
 
-def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]:
+def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, CandidateResult]:
     """Train all candidates up to step `until` at once, each in a process; after a signal, each saves a checkpoint."""
     crew = {name: machine.WorkerProcess(Advance, ()) for name in places}
     answers: dict[str, Any] = {}
@@ -138,7 +138,9 @@ def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]
         raise Interrupted(stop.signal or max(signals))  # a worker that was still starting is killed by the signal
     for name, answer in answers.items():
         if isinstance(answer, Exception):  # of the suggested settings, or its process was killed
-            answers[name] = Standing(name, 0, {}, None, 0.0, 0.0, f"trials: {name} failed: {_failure(name, answer)}")
+            answers[name] = CandidateResult(
+                name, 0, {}, None, 0.0, 0.0, f"trials: {name} failed: {_failure(name, answer)}"
+            )
     return answers
 
 
@@ -151,7 +153,7 @@ class _Pause(Stop):
         return self.reached or super().asked()
 
 
-def advance(name: str, folder: Path, until: int, forecast: Callable[[float], None] | None = None) -> Standing:
+def advance(name: str, folder: Path, until: int, forecast: Callable[[float], None] | None = None) -> CandidateResult:
     """Train the model of a run folder up to step `until`, or to an earlier limit, and return its losses and score.
 
     Args:
@@ -177,7 +179,7 @@ def advance(name: str, folder: Path, until: int, forecast: Callable[[float], Non
     by_pair = validation.by_pair(prepared.valid_pairs, losses)
     cost = progress.step * training.batch_tokens * loop.times(training) * weights
     score = None if training.metric == "loss" else progress.best
-    return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1), warning)
+    return CandidateResult(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1), warning)
 
 
 def _failure(name: str, problem: Exception) -> str:

@@ -23,7 +23,7 @@ from seq2see.errors import DataError, RunError, SettingError
 from seq2see.evaluation import validation
 from seq2see.session import candidates, finish, resume, suggest
 from seq2see.session import prepare as preparation
-from seq2see.session.candidates import DEFAULT, Standing
+from seq2see.session.candidates import DEFAULT, CandidateResult
 from seq2see.session.prepare import Chosen
 from seq2see.session.request import Prepared, Said, Watch
 
@@ -191,7 +191,7 @@ def _link_or_copy(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
+def is_better(one: CandidateResult, other: CandidateResult, lower_is_better: bool) -> bool:
     """Return whether a candidate is significantly better than another by the loss, and not worse by the metric."""
     if not validation.are_lower(one.losses, other.losses):
         return False
@@ -282,7 +282,7 @@ def read_plan(path: Path) -> dict[str, Any]:
         names, wanted = plan["challengers"], plan.get("winner", DEFAULT)
         moving = [] if wanted == DEFAULT else plan["files"]
         are_names = all(Path(name).name == name != ".." for name in (*names, *moving))
-        early = [Standing(**each).name for each in plan.get("early", {}).values()]
+        early = [CandidateResult(**each).name for each in plan.get("early", {}).values()]
         whole = type(plan["compare_after"]) is int and isinstance(plan["reasons"], dict)
         if not whole or not are_names or not {*early, wanted} <= {DEFAULT, *names}:
             raise ValueError(wanted)
@@ -311,7 +311,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         found = candidates.train_all(places, early, watch, plan["minutes"], forecast)
         plan["early"] = {name: asdict(each) for name, each in found.items()}
         storage.write_text(folder / FOLDER / PLAN, json.dumps(plan))
-    first = {name: Standing(**each) for name, each in plan["early"].items()}
+    first = {name: CandidateResult(**each) for name, each in plan["early"].items()}
     lower = settings.training.metric in config.LOWER_IS_BETTER
     ranked = [each for each in first.values() if each.name != DEFAULT and each.losses]
     ranked.sort(key=lambda each: each.loss)
@@ -338,7 +338,9 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / whole, 2),
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
-    why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
+    why = "no other setting is significantly better"
+    if winner != DEFAULT:
+        why = "significantly better on the validation set"
     told = ((each, translated(f"step {each.step:,}")) for each in latest.values() if each.losses)
     losses = ", ".join(f"{each.name} {each.loss:.3f} ({step})" for each, step in told)
     watch(Said(f"trials: {winner} won ({why}); mean validation loss per sentence: {losses}"))

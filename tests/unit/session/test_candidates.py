@@ -11,12 +11,12 @@ import torch
 
 from seq2see.errors import PassingError, RunError
 from seq2see.session import candidates
-from seq2see.session.candidates import DEFAULT, Standing
+from seq2see.session.candidates import DEFAULT, CandidateResult
 from seq2see.session.request import Interrupted
 
 
-def standing(name: str, losses: list[float], score: float | None = None) -> Standing:
-    return Standing(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
+def result(name: str, losses: list[float], score: float | None = None) -> CandidateResult:
+    return CandidateResult(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
 
 
 def fake_workers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -49,12 +49,12 @@ def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPa
     """That of the suggested settings ends the training, and so does a full disk, after which --resume tries again."""
     answers = fake_workers(monkeypatch)
     places = {DEFAULT: Path("run"), "other": Path("run/trials/other")}
-    answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": RunError("a worker process ended (signal 9).")}
+    answers |= {DEFAULT: result(DEFAULT, [1.0]), "other": RunError("a worker process ended (signal 9).")}
     found = candidates._side_by_side(places, 10)
     assert found["other"].losses == {}
     assert found["other"].warning == "trials: other failed: a worker process ended (signal 9)."
     for name, problem in ((DEFAULT, RunError("killed")), ("other", PassingError("the disk is full"))):
-        answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": standing("other", [1.0])} | {name: problem}
+        answers |= {DEFAULT: result(DEFAULT, [1.0]), "other": result("other", [1.0])} | {name: problem}
         with pytest.raises(RunError, match=str(problem)):
             candidates._side_by_side(places, 10)
 
@@ -88,9 +88,9 @@ def test_on_a_gpu_no_further_group_starts_when_the_minutes_are_over(monkeypatch:
     groups: list[list[str]] = []
     said: list[Any] = []
 
-    def side_by_side(places: dict[str, Path], until: int) -> dict[str, Standing]:
+    def side_by_side(places: dict[str, Path], until: int) -> dict[str, CandidateResult]:
         groups.append(list(places))
-        return {name: Standing(name, until, {"a": 1.0}, None, 1.0, 61.0) for name in places}
+        return {name: CandidateResult(name, until, {"a": 1.0}, None, 1.0, 61.0) for name in places}
 
     monkeypatch.setattr(candidates, "_side_by_side", side_by_side)
     monkeypatch.setattr(candidates.machine, "pick_device", lambda: torch.device("cuda"))
@@ -105,7 +105,7 @@ def test_minutes_before_an_interruption_count(monkeypatch: pytest.MonkeyPatch) -
     """Candidates that were trained before are not trained again, but their checkpoints say how long it took."""
     said: list[Any] = []
     took = {DEFAULT: 40.0, "one": 30.0, "two": 1.0}
-    monkeypatch.setattr(candidates, "advance", lambda name, *given: replace(standing(name, [1.0]), seconds=took[name]))
+    monkeypatch.setattr(candidates, "advance", lambda name, *given: replace(result(name, [1.0]), seconds=took[name]))
     found = candidates.train_all({name: Path(name) for name in took}, 10, said.append, minutes=1)
     assert list(found) == [DEFAULT, "one"]
     assert said[-1].line == "trials: the 1 minutes are over: two is not tried"
@@ -113,7 +113,7 @@ def test_minutes_before_an_interruption_count(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_failure_to_record_the_attention_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    failed = replace(standing("one", [1.0]), warning="warning: no longer recorded")
+    failed = replace(result("one", [1.0]), warning="warning: no longer recorded")
     monkeypatch.setattr(candidates, "advance", lambda *given: failed)
     candidates.train_all({"one": Path()}, 10, lambda event: said.append(str(getattr(event, "line", ""))), 0)
     assert said[-1] == failed.warning

@@ -16,7 +16,7 @@ from seq2see import config, storage
 from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.lens import history
 from seq2see.session import candidates, finish, resume, trials
-from seq2see.session.candidates import DEFAULT, Standing
+from seq2see.session.candidates import DEFAULT, CandidateResult
 from seq2see.session.request import Began, Interrupted, Said
 from seq2see.tokens import aligner
 from seq2see.training import checkpoint
@@ -70,22 +70,22 @@ def test_trials_cost_no_more_than_the_guide_says() -> None:
     assert trials.MOST_CHALLENGERS * trials.EARLY_OF_MANY <= 0.3 + 1e-9
 
 
-def standing(name: str, losses: list[float], score: float | None = None) -> Standing:
-    return Standing(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
+def result(name: str, losses: list[float], score: float | None = None) -> CandidateResult:
+    return CandidateResult(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
 
 
-def test_only_a_difference_beyond_noise_counts() -> None:
+def test_only_a_significant_difference_counts() -> None:
     noisy = [1.0 + (place % 7) for place in range(100)]
-    default = standing(DEFAULT, noisy, 50.0)
-    little = standing("little", [loss - 0.05 * (-1) ** place - 0.001 for place, loss in enumerate(noisy)], 60.0)
-    much = standing("much", [loss - 0.3 for loss in noisy], 60.0)
+    default = result(DEFAULT, noisy, 50.0)
+    little = result("little", [loss - 0.05 * (-1) ** place - 0.001 for place, loss in enumerate(noisy)], 60.0)
+    much = result("much", [loss - 0.3 for loss in noisy], 60.0)
     assert not trials.is_better(little, default, lower_is_better=False)
     assert trials.is_better(
-        standing("much", [loss - 0.3 + 0.01 * (place % 3) for place, loss in enumerate(noisy)], 50.0), default, False
+        result("much", [loss - 0.3 + 0.01 * (place % 3) for place, loss in enumerate(noisy)], 50.0), default, False
     )
     assert trials.is_better(much, default, lower_is_better=False)
     assert not trials.is_better(much, default, lower_is_better=True)  # worse by the metric
-    assert not trials.is_better(standing("few", [0.0] * 20), default, lower_is_better=False)
+    assert not trials.is_better(result("few", [0.0] * 20), default, lower_is_better=False)
 
 
 def test_trials_that_the_default_wins_leave_the_model_as_it_is(files: dict[str, str], tmp_path: Path) -> None:
