@@ -17,7 +17,7 @@ import seq2see
 from seq2see import api, config
 from seq2see.cli import program
 from seq2see.evaluation import validation
-from seq2see.session import suggest, trials
+from seq2see.session import candidates, suggest, trials
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -173,7 +173,7 @@ def test_the_page_about_settings_has_the_limits_of_trials() -> None:
         f"with at least {suggest.ALIGNED_PAIRS:,} pairs,",
     ):
         assert words.lower() in text.lower()
-    assert trials.MOST_AT_ONCE == 5
+    assert candidates.MOST_AT_ONCE == 5
     assert "on a GPU up to five" in text
 
 

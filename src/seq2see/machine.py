@@ -391,7 +391,7 @@ class Stop:
         """Behave as if this process had received a signal that another process got; called from another thread. Nothing
         happens outside of `listening`, or if a stop was already requested.
         """
-        if self._listens and not self.asked():
+        if self._listens and not self.signal:
             _thread.interrupt_main(signal.Signals(number))
 
     @contextlib.contextmanager
@@ -408,7 +408,7 @@ class Stop:
             self._at_once = False
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked():
+        if self.signal:
             if time.monotonic() - self._heard_at < self._echo:
                 return
             raise KeyboardInterrupt

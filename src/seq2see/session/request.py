@@ -1,4 +1,7 @@
-"""Arguments, prepared data and events of a training; `training.events` defines the events of the training loop."""
+"""Arguments, prepared data and events of a training; `training.events` defines the events of the training loop.
+
+`notebook_progress` shows the events in a notebook.
+"""
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,12 +11,15 @@ from typing import Any, TypedDict
 
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
+from seq2see.display import notebook
+from seq2see.display.wording import translated
 from seq2see.kernels.apart import Call
 from seq2see.session.suggest import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import events
+from seq2see.training.events import Finished, Stepped, Trained, Validated
 
 
 class ReadingKeywords(TypedDict, total=False):
@@ -70,6 +76,35 @@ class Interrupted(KeyboardInterrupt):
 
 Event = Said | Fetching | Began | events.Event
 Watch = Callable[[Event], None]
+
+
+def notebook_progress() -> Watch:
+    """Return a function that shows events of a training as a progress bar in a notebook, and does nothing elsewhere."""
+    if not notebook.is_notebook():
+        return lambda event: None
+    bar = notebook.Bar()
+    state: dict[str, Any] = {"total": 1, "step": 0, "loss": "", "validated": "", "said": ""}
+
+    def show(event: Event) -> None:
+        match event:
+            case Said():
+                state["said"] = translated(event.line)
+            case Began():
+                state.update(total=event.settings.training.max_steps, step=event.step, said="")
+            case Stepped():
+                state["step"] = event.step
+            case Trained():
+                state["loss"] = f"{translated('loss')} {event.loss:.3f}"
+            case Validated():
+                scores = "  ".join(f"{translated(name)} {value:.3f}" for name, value in event.scores.items())
+                state["validated"] = f"{translated('validation')} {scores}"
+            case Finished():
+                reason = translated(event.reason)
+                state.update(step=event.step, said=reason)
+        text = "  ".join(filter(None, (state["loss"], state["validated"], state["said"])))
+        bar.show(state["step"], state["total"], text, last=isinstance(event, Finished | Said))
+
+    return show
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,19 @@ from seq2see.kernels import apart
 from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
 from seq2see.run import Run
-from seq2see.session import fine_tuning, finish, notebook, prepare, resume, trials
-from seq2see.session.request import Base, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
+from seq2see.session import fine_tuning, finish, prepare, resume, trials
+from seq2see.session.request import (
+    Base,
+    Interrupted,
+    Prepared,
+    ReadingKeywords,
+    Request,
+    Said,
+    Watch,
+    notebook_progress,
+)
 from seq2see.session.survey import examine, problems, survey_corpus, to_hold_out
-from seq2see.text import corpora
+from seq2see.text import corpora, rows
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair
 from seq2see.tokens import aligner
@@ -98,7 +107,7 @@ def train(
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
     if watch is None:
-        watch = notebook.progress() if "IPython" in sys.modules else lambda event: None
+        watch = notebook_progress() if "IPython" in sys.modules else lambda event: None
     request = Request(
         pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, watch, tune
     )
@@ -128,6 +137,9 @@ def start(request: Request, group: Group) -> Run:
 def resume_run(request: Request, group: Group) -> Run:
     """Continue training from the newest checkpoint; if the run is finished, only write what is missing at its end."""
     device, folder = machine.pick_device(), request.folder
+    if (folder / trials.FOLDER).is_dir():
+        with storage.sole_writer(folder, group.patience):
+            trials.move_winner(folder)  # an interruption may have left some of its files where they were
     prepared = resume.reopened(request)
     size, before = _bytes_of(request.pairs), prepared.facts.get("corpus_bytes")
     if size is not None and type(before) is int and before != size:  # older or damaged manifests may have no number
@@ -146,7 +158,7 @@ def resume_run(request: Request, group: Group) -> Run:
             why = "--tune 0" if request.tune == 0 else "settings that candidates have in common were changed"
             if request.tune == 0 or _compared(prepared.settings) != _compared(config.read_settings(folder)):
                 prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
-                storage.remove(folder / trials.FOLDER)
+                trials.remove(folder)
                 request.watch(Said(f"no further trials: {why}"))
         resume.begin_again(folder, prepared)
         return learn(request, prepared, device, group)
@@ -155,7 +167,7 @@ def resume_run(request: Request, group: Group) -> Run:
 def _bytes_of(pairs: str | Path | Sequence[str | Path]) -> int | None:
     """Return the size of all files of a corpus; None if one is missing, or if it is a corpus by name."""
     words = [pairs] if isinstance(pairs, str | Path) else pairs
-    files = [Path(name) for word in words for name in str(word).split(",")]
+    files = [path for word in words for path in rows.split_names(str(word))]
     try:
         return sum(file.stat().st_size for file in files) if all(map(Path.is_file, files)) else None
     except (OSError, ValueError):  # deleted meanwhile, or a name that no file can have
@@ -178,15 +190,16 @@ def _compared(settings: config.Settings) -> tuple[object, ...]:
 def new_run(request: Request, group: Group) -> Run:
     """Make a run folder from pairs, and train the model in it.
 
-    If `resume` is requested and another process has made the folder meanwhile, that run is resumed.
+    If another process has made the folder meanwhile, its run is treated like any that was there before: `resume`
+    resumes it, `force` deletes it; with neither, an error is raised.
     """
     base = None if request.from_run is None else fine_tuning.open_base(request)
     corpus = prepare.open_corpus(request)
     given = prepare.open_validation(request, corpus)
     device = machine.pick_device()
     with storage.held(request.folder, group.patience):
-        was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
-        if not (was_made and request.resume and resume.can_resume(request)):
+        # Another process may have made the folder while this one read the corpus, or waited.
+        if not (request.folder.exists() and resume.can_resume(request)):
             with contextlib.ExitStack() as until_made:
                 making = request
                 if device.type == "cuda":  # a thread compiles kernels meanwhile, which would slow this process down
@@ -222,13 +235,13 @@ def make_folder(
     prepare.begin_compiling(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
+        if (size := _bytes_of(request.pairs)) is not None:
+            prepared = replace(prepared, facts=prepared.facts | {"corpus_bytes": size})
         if base is not None:
             prepared = fine_tuning.keep(base, folder, prepared, request)
         elif not corpus.settings and (len(chosen.candidates) > 1 or request.tune):
             write = partial(prepare.write_otherwise, corpus, chosen, valid_pairs, request)
-            trials.prepare(folder, prepared, chosen.candidates, request.tune, write, request.watch)
-        if (size := _bytes_of(request.pairs)) is not None:
-            prepared = replace(prepared, facts=prepared.facts | {"corpus_bytes": size})
+            trials.prepare(folder, prepared, chosen, request.tune, write, request.watch)
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))

@@ -9,33 +9,27 @@ trials. The winner continues from its own checkpoint; an interrupted trial resum
 """
 
 import json
-import math
+import os
 import shutil
-import statistics
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seq2see import bundle, config, machine, storage
+from seq2see import config, machine, storage
 from seq2see.config import Overlay, Settings
 from seq2see.display.wording import translated
-from seq2see.errors import DataError, PassingError, RunError, SettingError
+from seq2see.errors import DataError, RunError, SettingError
 from seq2see.evaluation import validation
-from seq2see.lens import history
-from seq2see.machine import ALONE, Stop
-from seq2see.model.interface import Seq2Seq
-from seq2see.session import finish, resume, suggest
+from seq2see.session import candidates, finish, resume, suggest
 from seq2see.session import prepare as preparation
-from seq2see.session.request import Interrupted, Prepared, Said, Watch
-from seq2see.training import checkpoint, loop
-from seq2see.training.bad_numbers import NotFinite
-from seq2see.training.events import INTERRUPTED, Finished, Stepped
-from seq2see.training.journal import Journal
+from seq2see.session.candidates import DEFAULT, CandidateResult
+from seq2see.session.prepare import Chosen
+from seq2see.session.request import Prepared, Said, Watch
 
 FOLDER, PLAN = "trials", "plan.json"
+STAYING = {"manifest.json", storage.LOCK}
+"""Files that stay in the folder of the winner when its others move to the run folder."""
 FEW_PAIRS = 20_000
 """Number of training pairs below which the best challenger is trained to the end after the comparison at `EARLY`, so
 that trials may double the training time. With more pairs, this is done only if the user set the minutes for trials. A
@@ -46,8 +40,6 @@ EARLY, EARLY_OF_MANY = 0.25, 0.1
 set the minutes for trials, the second otherwise.
 """
 MOST_CHALLENGERS = 3
-MOST_AT_ONCE = 5
-"""Maximum number of candidates that are trained at the same time on a GPU, each in a process; on a CPU it is one."""
 UNRELATED = {
     *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
     *("validate_every", "patience", "metric"),
@@ -112,7 +104,7 @@ def _changed(settings: Settings, overlay: Overlay) -> set[str]:
 def prepare(
     folder: Path,
     prepared: Prepared,
-    tokenizers: Sequence[Mapping[str, Any]],
+    chosen: Chosen,
     minutes: float | None,
     write_corpus: Callable[[Path, Settings], Prepared],
     watch: Watch,
@@ -120,21 +112,25 @@ def prepare(
     """Make a run folder for each challenger, and write the plan of the trials, inside a run folder that is being made.
 
     Nothing is done if there is no challenger, if there are too few validation pairs (`validation.FEWEST_TO_COMPARE`),
-    or if these are also trained on. A challenger is left out, with a message, if its settings contradict each other, or
-    if many pairs that the suggested settings keep are too long for its tokenizers.
+    or if these are also trained on. A challenger is left out, with a message, if its settings contradict each other, if
+    its model does not fit into memory, or if many pairs that the suggested settings keep are too long for its
+    tokenizers.
 
     Args:
-        tokenizers: Tokenizer settings that suit the corpus, as overlays for `data`; the first is the chosen one.
+        prepared: The run folder with the suggested settings.
+        chosen: The suggested settings as they were before the corpus was tokenised, and the tokenizers that suit it. A
+            challenger with other tokenizers starts from these settings: alignment loss and limit of output lengths
+            depend on its tokens.
         write_corpus: Function that writes a run folder with other tokenizers.
     """
-    tried = challengers(tokenizers, prepared.settings, prepared.yours, minutes)
+    tried = challengers(chosen.candidates, prepared.settings, prepared.yours, minutes)
     too_few = len(prepared.valid) < validation.FEWEST_TO_COMPARE
     if not tried or too_few or "validated_on_training_pairs" in prepared.facts:
         return
     settings, steps, made = prepared.settings, prepared.settings.training.max_steps, {}
     for each in tried:
         try:
-            _make_folder(folder, folder / FOLDER / each.name, prepared, each.overlay, write_corpus)
+            _make_folder(folder, folder / FOLDER / each.name, prepared, chosen.settings, each.overlay, write_corpus)
             made[each.name] = sorted(_changed(settings, each.overlay))
         except (DataError, SettingError) as problem:
             storage.remove(folder / FOLDER / each.name)
@@ -155,13 +151,20 @@ def prepare(
 
 
 def _make_folder(
-    folder: Path, place: Path, prepared: Prepared, overlay: Overlay, write_corpus: Callable[[Path, Settings], Prepared]
+    folder: Path,
+    place: Path,
+    prepared: Prepared,
+    chosen: Settings,
+    overlay: Overlay,
+    write_corpus: Callable[[Path, Settings], Prepared],
 ) -> None:
     """Make the run folder `place` of a challenger, inside that of the suggested settings; see `prepare` for errors."""
+    other = config.resolve(asdict(chosen if "data" in overlay else prepared.settings), overlay)
+    preparation.check_memory(other, machine.pick_device())
     place.mkdir(parents=True)
-    other = config.resolve(asdict(prepared.settings), overlay)
     if "data" in overlay:
         facts = write_corpus(place, other).facts
+        facts |= {name: fact for name, fact in prepared.facts.items() if name == "corpus_bytes"}
         counts = ((each["pairs"], each["validation_pairs"]) for each in (facts, prepared.facts))
         for kept, all_of_them in zip(*counts, strict=True):
             if preparation.MANY * (all_of_them - kept) > all_of_them:
@@ -170,36 +173,25 @@ def _make_folder(
                     f"{other.data.max_length} of its tokens"
                 )
     else:
-        shutil.copytree(folder, place, ignore=shutil.ignore_patterns(FOLDER, storage.LOCK), dirs_exist_ok=True)
+        nothing_else = shutil.ignore_patterns(FOLDER, storage.LOCK)
+        shutil.copytree(folder, place, ignore=nothing_else, copy_function=_link_or_copy, dirs_exist_ok=True)
         config.write_toml(other, place / "settings.toml")
         facts = prepared.facts
     storage.write_manifest(place, facts)
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Results of a candidate after `step` steps: its loss on each validation pair, its best score, and its training
-    cost (tokens times parameters).
+def _link_or_copy(source: str, target: str) -> None:
+    """Make `target` a hard link to the file `source`, or a copy where the file system has no hard links.
+
+    No file of a prepared run folder is written to: whatever changes is replaced by a new file.
     """
-
-    name: str
-    step: int
-    losses: dict[str, float]
-    """Loss of each validation pair in nats, summed over its tokens (`validation.by_pair`); empty if training failed."""
-    score: float | None
-    """Best value of `training.metric` so far; None if that is the loss, which depends on the tokenizer."""
-    cost: float
-    """Number of tokens trained on (counted twice with R-Drop) times number of parameters."""
-    seconds: float
-    warning: str | None = None
-    """What failed, for the user; None if nothing did."""
-
-    @property
-    def loss(self) -> float:
-        return statistics.fmean(self.losses.values()) if self.losses else math.inf
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
-def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
+def is_better(one: CandidateResult, other: CandidateResult, lower_is_better: bool) -> bool:
     """Return whether a candidate is significantly better than another by the loss, and not worse by the metric."""
     if not validation.are_lower(one.losses, other.losses):
         return False
@@ -219,40 +211,68 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
         Interrupted: A signal asked for a stop; `train` with `resume` continues the trials.
     """
     home = folder / FOLDER
-    if not (home / PLAN).is_file():
+    if not (home / PLAN).is_file():  # an interruption of `remove`
+        storage.remove(home)
         return prepared
     plan = read_plan(home / PLAN)
     prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
-    if not alone:
-        watch(Said("no trials of other settings: several processes train one model"))
-        storage.remove(home)
-        return prepared
     if "winner" not in plan:
+        if not alone:
+            watch(Said("no trials of other settings: several processes train one model"))
+            remove(folder)
+            return prepared
         plan |= _compare(folder, prepared, plan, watch)
-        if plan["winner"] != DEFAULT:  # the winner brings its own, unless all of its pairs are too long
-            storage.remove(folder / history.FILE)
+        if plan["winner"] != DEFAULT:
+            plan["files"] = sorted({path.name for path in (home / plan["winner"]).iterdir()} - STAYING)
         storage.write_text(home / PLAN, json.dumps(plan))
-    winner, result = plan["winner"], plan["result"]
-    facts = prepared.facts | {"trials": result}
-    if winner != DEFAULT:
-        if (home / winner).is_dir():  # it may have moved before an interruption
-            facts = storage.read_manifest(home / winner) | {"trials": result}
-            for path in sorted((home / winner).iterdir()):
-                if path.name not in ("manifest.json", storage.LOCK):
-                    if (folder / path.name).exists():
-                        storage.remove(folder / path.name)
-                    path.rename(folder / path.name)
-        rows = [name for name, keys in suggest.ROWS.items() if {*plan["challengers"].get(winner, [])} & {*keys}]
+        move_winner(folder)
+        prepared = replace(resume.reopen(folder, overlays), reasons=prepared.reasons, yours=prepared.yours)
+    if plan["winner"] != DEFAULT:
+        keys = {*plan["challengers"][plan["winner"]]}
         tried = f"the best of {len(plan['challengers']) + 1} settings in trials"
+        rows = [name for name, its_keys in suggest.ROWS.items() if keys.intersection(its_keys)]
         prepared = replace(prepared, reasons=prepared.reasons | dict.fromkeys(rows, tried))
-    storage.write_manifest(folder, facts)
-    reasons, yours = prepared.reasons, prepared.yours
-    prepared = replace(resume.reopen(folder, overlays), reasons=reasons, yours=yours)
-    storage.remove(home)
+    remove(folder)
     return prepared
 
 
-DEFAULT = "suggested"
+def move_winner(folder: Path) -> None:
+    """Move the files of the winner, if there is one, into the run folder, and record the result in its manifest.
+
+    If an interruption leaves the move incomplete, another call completes it. Until then the run folder is not readable.
+    """
+    plan = read_plan(path) if (path := folder / FOLDER / PLAN).is_file() else {}
+    if "winner" not in plan:
+        return
+    if plan["winner"] == DEFAULT:
+        facts = storage.read_manifest(folder)
+    else:
+        winner = folder / FOLDER / plan["winner"]
+        facts = storage.read_manifest(winner)
+        _replace_files(folder, winner, plan["files"])
+    storage.write_manifest(folder, facts | {"trials": plan["result"]})
+
+
+def _replace_files(folder: Path, winner: Path, names: Collection[str]) -> None:
+    """Replace all files of a run folder by those of the winner, which has, or had, files of these names.
+
+    Files that only the suggested settings have are deleted, too: a second tokenizer, for example, would not fit a
+    winner whose sides share one.
+    """
+    for path in folder.iterdir():
+        if path.name not in {FOLDER, *STAYING, *names}:
+            storage.remove(path)
+    for path in sorted(winner.iterdir()):
+        if path.name not in STAYING:
+            if path.is_dir():
+                storage.remove(folder / path.name)
+            path.replace(folder / path.name)
+
+
+def remove(folder: Path) -> None:
+    """Delete the trials of a run folder. The plan goes first: it cannot be followed once other files are deleted."""
+    (folder / FOLDER / PLAN).unlink(missing_ok=True)
+    storage.remove(folder / FOLDER)
 
 
 def read_plan(path: Path) -> dict[str, Any]:
@@ -260,10 +280,11 @@ def read_plan(path: Path) -> dict[str, Any]:
     try:
         plan = storage.read_json(path)
         names, wanted = plan["challengers"], plan.get("winner", DEFAULT)
-        early = [Standing(**each).name for each in plan.get("early", {}).values()]
+        moving = [] if wanted == DEFAULT else plan["files"]
+        are_names = all(Path(name).name == name != ".." for name in (*names, *moving))
+        early = [CandidateResult(**each).name for each in plan.get("early", {}).values()]
         whole = type(plan["compare_after"]) is int and isinstance(plan["reasons"], dict)
-        known = {*early, wanted} <= {DEFAULT, *names} and all(Path(name).name == name for name in names)
-        if not whole or not known:
+        if not whole or not are_names or not {*early, wanted} <= {DEFAULT, *names}:
             raise ValueError(wanted)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RunError(f"{path}: damaged. Train anew with --force") from None
@@ -277,7 +298,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
     """
     settings, names = prepared.settings, [DEFAULT, *plan["challengers"]]
     places = {name: folder if name == DEFAULT else folder / FOLDER / name for name in names}
-    early, steps, began = plan["compare_after"], settings.training.max_steps, time.monotonic()
+    early, steps = plan["compare_after"], settings.training.max_steps
     watch(Said(f"trials: {len(names)} settings, {early:,} of {steps:,} steps each: {', '.join(names)}"))
     most = len(names) * early + (2 if plan["to_the_end"] else 1) * (steps - early)
 
@@ -287,10 +308,10 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         watch(Said(f"trials and training: at most {long} for {most:,} steps on this CPU; --tune 0 makes no trials"))
 
     if "early" not in plan:
-        found = _train_all(places, early, watch, began, plan["minutes"], forecast)
+        found = candidates.train_all(places, early, watch, plan["minutes"], forecast)
         plan["early"] = {name: asdict(each) for name, each in found.items()}
         storage.write_text(folder / FOLDER / PLAN, json.dumps(plan))
-    first = {name: Standing(**each) for name, each in plan["early"].items()}
+    first = {name: CandidateResult(**each) for name, each in plan["early"].items()}
     lower = settings.training.metric in config.LOWER_IS_BETTER
     ranked = [each for each in first.values() if each.name != DEFAULT and each.losses]
     ranked.sort(key=lambda each: each.loss)
@@ -298,7 +319,7 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
     if plan["to_the_end"] and ranked and not is_better(first[DEFAULT], ranked[0], lower):
         finalists = {name: places[name] for name in (DEFAULT, ranked[0].name)}
         watch(Said(f"trials: {ranked[0].name} and {DEFAULT} are trained to the end"))
-        last = _train_all(finalists, steps, watch, began, 0)
+        last = candidates.train_all(finalists, steps, watch, 0)
         ranked = [last[ranked[0].name]]
     if ranked and is_better(ranked[0], last[DEFAULT], lower):
         winner = ranked[0].name
@@ -317,184 +338,10 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
         "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / whole, 2),
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
-    why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
+    why = "no other setting is significantly better"
+    if winner != DEFAULT:
+        why = "significantly better on the validation set"
     told = ((each, translated(f"step {each.step:,}")) for each in latest.values() if each.losses)
     losses = ", ".join(f"{each.name} {each.loss:.3f} ({step})" for each, step in told)
     watch(Said(f"trials: {winner} won ({why}); mean validation loss per sentence: {losses}"))
     return {"winner": winner, "result": result}
-
-
-def _train_all(
-    places: Mapping[str, Path],
-    until: int,
-    watch: Watch,
-    began: float,
-    minutes: float,
-    forecast: Callable[[float], None] | None = None,
-) -> dict[str, Standing]:
-    """Train each candidate up to step `until`: one after another on a CPU, several at a time on a GPU.
-
-    When `minutes` have passed since `began`, no further challenger is started; 0 for no limit. On a CPU, `forecast` is
-    called with the mean duration of the first steps.
-    """
-    at_once = 1 if machine.pick_device().type == "cpu" else MOST_AT_ONCE
-    waiting, found = list(places.items()), dict[str, Standing]()
-    while waiting:
-        group, waiting = dict(waiting[:at_once]), waiting[at_once:]
-        if found and minutes and time.monotonic() - began > 60 * minutes:
-            for name in group:
-                watch(Said(f"trials: the {minutes:g} minutes are over: {name} is not tried"))
-            continue
-        if len(group) > 1:
-            found |= _side_by_side(group, until)
-        else:
-            found |= {name: advance(name, place, until, forecast) for name, place in group.items()}
-            forecast = None
-        for each in (found[name] for name in group):
-            if each.losses:
-                loss = f"mean validation loss per sentence {each.loss:.3f}"
-                watch(Said(f"trials: {each.name}, step {each.step:,}: {loss}"))
-            if each.warning:
-                watch(Said(each.warning))
-    return found
-
-
-class Advance:
-    """Callable form of `advance` for a worker process; it returns the number of the signal if one stopped it."""
-
-    def __call__(self, task: tuple[str, Path, int]) -> Standing | int:
-        try:
-            return advance(*task)
-        except Interrupted as stopped:
-            return stopped.signal
-
-
-def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]:
-    """Train all candidates up to step `until` at once, each in a process; after a signal, each saves a checkpoint."""
-    crew = {name: machine.WorkerProcess(Advance, ()) for name in places}
-    answers: dict[str, Any] = {}
-
-    def wait(name: str) -> None:
-        try:
-            answers[name] = crew[name].receive()
-        except Exception as problem:
-            answers[name] = problem
-
-    stop = Stop()
-    try:
-        with stop.listening():
-            for name, place in places.items():
-                crew[name].send((name, place, until))
-            threads = [threading.Thread(target=wait, args=[name], daemon=True) for name in places]
-            for thread in threads:
-                thread.start()
-            told = False
-            while any(thread.is_alive() for thread in threads):
-                threads[0].join(0.1) if threads[0].is_alive() else time.sleep(0.1)
-                if stop.asked() and not told:
-                    told = True
-                    for worker in crew.values():
-                        worker.ask_to_stop()
-    finally:
-        for worker in crew.values():
-            worker.end()
-    for name, answer in answers.items():
-        if isinstance(answer, Exception):  # of the suggested settings, or its process was killed
-            answers[name] = Standing(name, 0, {}, None, 0.0, 0.0, f"trials: {name} failed: {_failure(name, answer)}")
-    if stop.asked() or any(isinstance(answer, int) for answer in answers.values()):
-        raise Interrupted(stop.signal or max(answer for answer in answers.values() if isinstance(answer, int)))
-    return answers
-
-
-class _Pause(Stop):
-    """A stop request by a signal, or by `_train`, which sets `reached` at the step where it pauses the training."""
-
-    reached = False
-
-    def asked(self) -> bool:
-        return self.reached or super().asked()
-
-
-def advance(name: str, folder: Path, until: int, forecast: Callable[[float], None] | None = None) -> Standing:
-    """Train the model of a run folder up to step `until`, or to an earlier limit, and return its losses and score.
-
-    Args:
-        forecast: Called on a CPU with the mean duration of the first steps.
-    """
-    prepared, weights = resume.reopen(folder, []), 0
-    training, latest, losses, warning, failed = prepared.settings.training, list[Stepped](), list[float](), None, None
-    try:
-        model = preparation.new_model(folder, prepared, machine.pick_device())
-        weights = sum(weight.numel() for weight in model.parameters())
-        warning = _train(folder, prepared, model, until, latest, forecast)
-        losses = validation.losses(model.eval(), prepared.valid)
-        if not all(map(math.isfinite, losses)):
-            failed, losses = "its validation loss is not finite", []
-    except (NotFinite, RunError, MemoryError, RuntimeError) as problem:
-        failed = _failure(name, problem)
-    newest = checkpoint.newest(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
-    progress = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
-    if failed:
-        if latest:  # steps after the newest checkpoint count, too
-            progress = replace(progress, step=latest[-1].step, seconds=latest[-1].seconds)
-        warning = f"trials: {name} failed before step {progress.step + 1:,}: {failed}"
-    by_pair = validation.by_pair(prepared.valid_pairs, losses)
-    cost = progress.step * training.batch_tokens * loop.times(training) * weights
-    score = None if training.metric == "loss" else progress.best
-    return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1), warning)
-
-
-def _failure(name: str, problem: Exception) -> str:
-    """Return why a challenger cannot win; raise an error that concerns the suggested settings or the machine."""
-    ours = isinstance(problem, NotFinite | RunError) or machine.is_out_of_memory(problem)
-    if name == DEFAULT or isinstance(problem, PassingError) or not ours:
-        raise problem
-    if isinstance(problem, NotFinite):
-        return "its loss was not finite"
-    return str(problem) if isinstance(problem, RunError) else "out of memory"
-
-
-def _train(
-    folder: Path,
-    prepared: Prepared,
-    model: Seq2Seq,
-    until: int,
-    latest: list[Stepped],
-    forecast: Callable[[float], None] | None,
-) -> str | None:
-    """Train up to step `until`, or to an earlier limit, and load the weights to be compared; return a warning, if any.
-
-    Args:
-        latest: The event of the latest step is put here, for the case that training fails.
-    """
-    training, checkpoints, device = prepared.settings.training, folder / "checkpoints", machine.pick_device()
-    newest = checkpoint.newest_intact(checkpoints) if checkpoints.is_dir() else None
-    before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
-    warning = end = None
-    # At a limit, the loop repeats the average of the last checkpoints, which an interruption may have prevented.
-    if before.step < until or loop.limit_reached(before, training) is not None:
-        stop = _Pause()
-        micro_tokens = training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
-        journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
-        used = bundle.Bundle(prepared.settings, prepared.tokenizers, model)
-        recorder = history.Recorder(folder, used, prepared.valid, before.step)
-        try:
-            for event in preparation.run_loop(folder, prepared, model, micro_tokens, stop, ALONE):
-                journal.write(event)
-                warning = recorder.after(event) or warning
-                if isinstance(event, Stepped):
-                    latest[:] = [event]
-                    stop.reached = event.step >= until < training.max_steps
-                if forecast and (seconds := finish.seconds_a_step(event, before, device)) is not None:
-                    forecast(seconds)
-                end = event
-        finally:
-            journal.close()
-        if stop.signal:
-            raise Interrupted(stop.signal)
-    elif newest is not None:
-        bundle.read_weights(model, newest / "weights.safetensors")
-    ended = isinstance(end, Finished) and end.reason != INTERRUPTED
-    if ended and (folder / "model.safetensors").exists():  # there is none if no score was ever finite
-        bundle.read_weights(model, folder / "model.safetensors")
-    return warning

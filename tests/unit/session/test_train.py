@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,6 +163,37 @@ def test_changed_files_are_reported_when_a_run_is_resumed(tmp_path: Path) -> Non
     assert resumed(4) == []  # a damaged manifest
     path.unlink()
     assert resumed(5) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"force": True}], ids=["neither", "resume", "force"])
+def test_a_run_that_another_process_makes_meanwhile_is_not_overwritten_without_force(
+    options: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{word}\t{word}\n" for word in WORDS[:60]), encoding="utf-8")
+    settings = {"model": {"d_model": 16, "d_ff": 16}, "training": {"max_steps": 2, "validate_every": 1}}
+    begin = partial(train.train, path, tmp_path / "run", settings=settings, watch=lambda event: None)
+    opened, made = train.prepare.open_corpus, list[int]()
+
+    def open_slowly(request: Request) -> object:
+        monkeypatch.setattr(train.prepare, "open_corpus", opened)
+        begin()
+        made.append((tmp_path / "run" / "model.safetensors").stat().st_mtime_ns)
+        return opened(request)
+
+    monkeypatch.setattr(train.prepare, "open_corpus", open_slowly)
+    with nullcontext() if options else pytest.raises(RunError, match="exists already"):
+        begin(**options)
+    is_kept = made == [(tmp_path / "run" / "model.safetensors").stat().st_mtime_ns]
+    assert is_kept == ("force" not in options)
+
+
+def test_the_size_of_files_with_commas_or_blanks_in_their_names_is_known(tmp_path: Path) -> None:
+    for name in ("a.en", "a.ko", "one,two.tsv"):
+        (tmp_path / name).write_text("12345", encoding="utf-8")
+    assert train._bytes_of(f"{tmp_path / 'a.en'}, {tmp_path / 'a.ko'}") == 10
+    assert train._bytes_of([tmp_path / "one,two.tsv", f"{tmp_path / 'a.en'},{tmp_path / 'a.ko'}"]) == 15
+    assert train._bytes_of("multi30k/en-de") is None
 
 
 def test_a_forecast_knows_the_time_limit_and_the_size_of_the_corpus() -> None:

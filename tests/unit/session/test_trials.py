@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,20 @@ import seq2see
 from seq2see import config, storage
 from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.lens import history
-from seq2see.session import finish, trials
+from seq2see.session import candidates, finish, resume, trials
+from seq2see.session.candidates import DEFAULT, CandidateResult
 from seq2see.session.request import Began, Interrupted, Said
-from seq2see.session.trials import DEFAULT, Standing
+from seq2see.tokens import aligner
 from seq2see.training import checkpoint
 
 TINY = {
     "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.1},
     "training": {"max_steps": 8, "learning_rate": 0.01, "validate_every": 3, "batch_tokens": 300},
 }
+
+
+class Crash(BaseException):
+    """The end of a process."""
 
 
 @pytest.fixture
@@ -66,22 +70,22 @@ def test_trials_cost_no_more_than_the_guide_says() -> None:
     assert trials.MOST_CHALLENGERS * trials.EARLY_OF_MANY <= 0.3 + 1e-9
 
 
-def standing(name: str, losses: list[float], score: float | None = None) -> Standing:
-    return Standing(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
+def result(name: str, losses: list[float], score: float | None = None) -> CandidateResult:
+    return CandidateResult(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
 
 
-def test_only_a_difference_beyond_noise_counts() -> None:
+def test_only_a_significant_difference_counts() -> None:
     noisy = [1.0 + (place % 7) for place in range(100)]
-    default = standing(DEFAULT, noisy, 50.0)
-    little = standing("little", [loss - 0.05 * (-1) ** place - 0.001 for place, loss in enumerate(noisy)], 60.0)
-    much = standing("much", [loss - 0.3 for loss in noisy], 60.0)
+    default = result(DEFAULT, noisy, 50.0)
+    little = result("little", [loss - 0.05 * (-1) ** place - 0.001 for place, loss in enumerate(noisy)], 60.0)
+    much = result("much", [loss - 0.3 for loss in noisy], 60.0)
     assert not trials.is_better(little, default, lower_is_better=False)
     assert trials.is_better(
-        standing("much", [loss - 0.3 + 0.01 * (place % 3) for place, loss in enumerate(noisy)], 50.0), default, False
+        result("much", [loss - 0.3 + 0.01 * (place % 3) for place, loss in enumerate(noisy)], 50.0), default, False
     )
     assert trials.is_better(much, default, lower_is_better=False)
     assert not trials.is_better(much, default, lower_is_better=True)  # worse by the metric
-    assert not trials.is_better(standing("few", [0.0] * 20), default, lower_is_better=False)
+    assert not trials.is_better(result("few", [0.0] * 20), default, lower_is_better=False)
 
 
 def test_trials_that_the_default_wins_leave_the_model_as_it_is(files: dict[str, str], tmp_path: Path) -> None:
@@ -137,6 +141,166 @@ def test_the_winner_takes_the_place_of_the_default(
     assert recorded(again) == recorded(run)
 
 
+SHARED = trials.Challenger(
+    "shared",
+    {
+        "data": {"source_tokenizer": "unigram", "target_tokenizer": "unigram", "shared": True},
+        "model": {"tie": "all"},
+    },
+)
+
+
+def test_a_winner_with_one_tokenizer_leaves_none_of_the_two_of_the_default(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "is_better", lambda one, other, lower_is_better: other.name == DEFAULT)
+    monkeypatch.setattr(trials, "challengers", lambda *given: [SHARED])
+    run = train(files, tmp_path / "run", tune=60)
+    assert run.manifest["trials"]["winner"] == "shared"
+    assert "data.shared" in run.manifest["trials"]["candidates"]["shared"]["changes"]
+    assert not (run.folder / "target.tokenizer.json").exists()
+    assert seq2see.load(run.folder).translate(["123"])
+
+
+@pytest.mark.parametrize("challenger", [SHARED, trials.Challenger("more-decay", {"training": {"weight_decay": 0.3}})])
+def test_the_winner_knows_the_size_of_the_files(
+    challenger: trials.Challenger, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that `--resume` can warn if they have changed."""
+    monkeypatch.setattr(trials, "is_better", lambda one, other, lower_is_better: other.name == DEFAULT)
+    monkeypatch.setattr(trials, "challengers", lambda *given: [challenger])
+    run = train(files, tmp_path / "run", tune=60)
+    assert run.manifest["trials"]["winner"] == challenger.name
+    assert run.manifest["corpus_bytes"] == Path(files["train"]).stat().st_size
+
+
+def test_a_challenger_with_other_tokenizers_has_its_own_alignment_loss(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the tokens of the suggested settings cannot be aligned, as single letters often cannot."""
+    align = aligner.prepare
+
+    def only_subwords(settings: config.Settings, *given: Any) -> config.Settings:
+        if settings.data.shared:
+            return align(settings, *given)
+        return replace(settings, training=replace(settings.training, alignment_weight=0.0))
+
+    def stop(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith("trials: 2 settings"):
+            raise Crash
+
+    monkeypatch.setattr(aligner, "prepare", only_subwords)
+    monkeypatch.setattr(trials, "challengers", lambda *given: [SHARED])
+    settings = TINY | {"training": TINY["training"] | {"alignment_weight": 0.05}}
+    with pytest.raises(Crash):
+        train(files, tmp_path / "run", tune=60, settings=settings, watch=stop)
+    assert config.read_settings(tmp_path / "run").training.alignment_weight == 0
+    shared = config.read_settings(tmp_path / "run" / "trials" / "shared")
+    assert shared.training.alignment_weight == 0.05
+
+
+@pytest.fixture
+def decided(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder whose process crashed when the challenger `shared` had won, before any of its files were moved."""
+
+    def crash(folder: Path) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "is_better", lambda one, other, lower_is_better: other.name == DEFAULT)
+        patch.setattr(trials, "challengers", lambda *given: [SHARED])
+        patch.setattr(trials, "move_winner", crash)
+        with pytest.raises(Crash):
+            train(files, tmp_path / "run", tune=60)
+    return tmp_path / "run"
+
+
+def crash_before(number: int, patch: pytest.MonkeyPatch) -> None:
+    """Let the process crash before it deletes, renames or replaces files for this time; 0 for the first."""
+    steps = iter(range(1_000_000))
+
+    def crashing(work: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            if next(steps) == number:
+                raise Crash
+            return work(*given, **named)
+
+        return call
+
+    patch.setattr(Path, "replace", crashing(Path.replace))
+    patch.setattr(Path, "unlink", crashing(Path.unlink))
+    patch.setattr(shutil, "rmtree", crashing(shutil.rmtree))
+
+
+def test_a_winner_that_has_moved_in_part_is_moved_whole(
+    decided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the process crashed."""
+    whole = shutil.copytree(decided, tmp_path / "whole")
+    trials.move_winner(whole)
+    number, crashes = 0, True
+    while crashes:
+        folder = shutil.copytree(decided, tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            crash_before(number, patch)
+            try:
+                trials.move_winner(folder)
+                crashes = False
+            except Crash:
+                number += 1
+        trials.move_winner(folder)
+        assert contents(folder) == contents(whole)
+        assert resume.reopen(folder, []).settings.data.shared
+    assert number > 10
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a run folder, without the number of the process that locked it."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != storage.LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("number", [4, 8])
+def test_a_run_resumes_after_a_crash_while_the_winner_moves(
+    number: int, decided: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        crash_before(number, patch)
+        with pytest.raises(Crash):
+            trials.move_winner(decided)
+    run = train(files, decided, tune=60, resume=True)
+    assert run.manifest["trials"]["winner"] == "shared"
+    assert not (decided / "trials").exists()
+    [row] = [row for row in run.manifest["choices"] if row["name"] == "source"]
+    assert row["why"] == "the best of 2 settings in trials"
+
+
+def test_several_processes_continue_with_a_winner_that_is_moving(
+    decided: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        crash_before(4, patch)
+        with pytest.raises(Crash):
+            trials.move_winner(decided)
+    trials.move_winner(decided)
+    prepared = resume.reopen(decided, [])
+    assert trials.decide(decided, prepared, [], lambda event: None, alone=False).settings.data.shared
+
+
+def test_a_crash_while_trials_are_deleted_does_no_harm(
+    decided: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials.move_winner(decided)
+    prepared = resume.reopen(decided, [])
+    with monkeypatch.context() as patch:
+        crash_before(1, patch)
+        with pytest.raises(Crash):
+            trials.decide(decided, prepared, [], lambda event: None, alone=True)
+    (decided / "trials" / "shared" / "manifest.json").unlink()
+    assert train(files, decided, tune=60, resume=True).manifest["trials"]["winner"] == "shared"
+    assert not (decided / "trials").exists()
+
+
 WILD = trials.Challenger("wild", {"training": {"learning_rate": 1e30}})
 """Settings with which the loss is soon not finite."""
 
@@ -163,7 +327,7 @@ def test_a_challenger_for_which_memory_does_not_suffice_loses(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it runs out: here when the model is made, or when its losses are computed."""
-    new_model, losses, lines = trials.preparation.new_model, trials.validation.losses, list[str]()
+    new_model, losses, lines = candidates.prepare.new_model, candidates.validation.losses, list[str]()
 
     def no_model(folder: Path, *given: Any) -> Any:
         if folder.name == "more-agreement":
@@ -175,44 +339,13 @@ def test_a_challenger_for_which_memory_does_not_suffice_loses(
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return losses(model, store)
 
-    monkeypatch.setattr(trials.preparation, "new_model", no_model)
-    monkeypatch.setattr(trials.validation, "losses", no_losses)
+    monkeypatch.setattr(candidates.prepare, "new_model", no_model)
+    monkeypatch.setattr(candidates.validation, "losses", no_losses)
     watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
     run = train(files, tmp_path / "run", tune=60, watch=watch)
     assert "trials: more-agreement failed before step 1: out of memory" in lines
     assert "trials: more-decay failed before step 3: out of memory" in lines
     assert not {"more-agreement", "more-decay"} & run.manifest["trials"]["candidates"].keys()
-
-
-def test_a_challenger_whose_process_is_killed_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the suggested settings ends the training, and so does a full disk, after which --resume tries again."""
-    answers: dict[str, Any] = {}
-
-    class Worker:
-        def __init__(self, *given: object) -> None:
-            pass
-
-        def send(self, task: tuple[str, Path, int]) -> None:
-            self.name = task[0]
-
-        def receive(self) -> Any:
-            if isinstance(answers[self.name], Exception):
-                raise answers[self.name]
-            return answers[self.name]
-
-        def end(self) -> None:
-            pass
-
-    monkeypatch.setattr(trials.machine, "WorkerProcess", Worker)
-    places = {DEFAULT: Path("run"), "other": Path("run/trials/other")}
-    answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": RunError("a worker process ended (signal 9).")}
-    found = trials._side_by_side(places, 10)
-    assert found["other"].losses == {}
-    assert found["other"].warning == "trials: other failed: a worker process ended (signal 9)."
-    for name, problem in ((DEFAULT, RunError("killed")), ("other", PassingError("the disk is full"))):
-        answers |= {DEFAULT: standing(DEFAULT, [1.0]), "other": standing("other", [1.0])} | {name: problem}
-        with pytest.raises(RunError, match=str(problem)):
-            trials._side_by_side(places, 10)
 
 
 def test_a_full_disk_is_no_failure_of_a_challenger(
@@ -256,6 +389,46 @@ def test_challengers_whose_settings_contradict_yours_are_left_out(files: dict[st
     [left_out] = [line for line in lines if "is not tried" in line]
     assert left_out.startswith("trials: narrower is not tried: rotary positions need an even width")
     assert "more-decay" in run.manifest["trials"]["candidates"]
+
+
+def test_a_challenger_that_does_not_fit_into_memory_is_left_out(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    check_memory = trials.preparation.check_memory
+
+    def check(settings: config.Settings, device: torch.device) -> None:
+        if settings.training.weight_decay > 0.5:
+            raise SettingError("a model of 5 weights needs at least 9.9 GiB to train")
+        check_memory(settings, device)
+
+    monkeypatch.setattr(trials.preparation, "check_memory", check)
+    watch = lambda event: lines.append(event.line if isinstance(event, Said) else "")  # noqa: E731
+    run = train(files, tmp_path / "run", tune=60, watch=watch)
+    assert "trials: more-decay is not tried: a model of 5 weights needs at least 9.9 GiB to train" in lines
+    assert "more-agreement" in run.manifest["trials"]["candidates"]
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["hard links", "no hard links"])
+def test_challengers_with_the_same_tokens_share_their_files(
+    has_links: bool, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(source: str, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    def stop(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith("trials: 3 settings"):
+            raise Crash
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_link)
+    with pytest.raises(Crash):
+        train(files, tmp_path / "run", tune=60, watch=stop)
+    name, other = "corpus/train/source.tokens", tmp_path / "run" / "trials" / "more-decay"
+    assert (tmp_path / "run" / name).read_bytes() == (other / name).read_bytes()
+    assert (tmp_path / "run" / name).samefile(other / name) == has_links
+    assert config.read_settings(tmp_path / "run").training.weight_decay == 0.5
+    assert config.read_settings(other).training.weight_decay == 1.0
 
 
 @pytest.mark.parametrize("longest", [240, 420])
@@ -302,6 +475,24 @@ def test_an_interruption_loses_nothing(files: dict[str, str], tmp_path: Path) ->
     assert compared == whole.manifest["trials"] | {"seconds": 0}
 
 
+def test_trials_begun_on_a_gpu_use_the_micro_batches_of_a_cpu_when_they_are_resumed_on_one(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith(f"trials: {DEFAULT}, step"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(files, tmp_path / "run", tune=60, watch=interrupt)
+    read, run_loop, used = checkpoint.read_progress, candidates.prepare.run_loop, list[int]()
+    on_gpu = lambda path: replace(read(path), device="cuda", micro_tokens=65_536)  # noqa: E731
+    monkeypatch.setattr(checkpoint, "read_progress", on_gpu)
+    monkeypatch.setattr(candidates.prepare, "run_loop", lambda *given: used.append(given[3]) or run_loop(*given))
+    until = TINY["training"]["max_steps"]
+    candidates.advance(DEFAULT, tmp_path / "run", until)
+    assert used == [4096]
+
+
 def test_a_second_comparison_does_not_repeat_the_first(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,8 +509,8 @@ def test_a_second_comparison_does_not_repeat_the_first(
     with pytest.raises(KeyboardInterrupt):
         train(files, tmp_path / "run", tune=60, watch=interrupt)
     lengths: list[int] = []
-    train_all = trials._train_all
-    monkeypatch.setattr(trials, "_train_all", lambda *given: lengths.append(given[1]) or train_all(*given))
+    train_all = candidates.train_all
+    monkeypatch.setattr(candidates, "train_all", lambda *given: lengths.append(given[1]) or train_all(*given))
     run = train(files, tmp_path / "run", tune=60, resume=True)
     assert lengths == [TINY["training"]["max_steps"]]
     assert run.manifest["trials"] | {"seconds": 0} == whole.manifest["trials"] | {"seconds": 0}
@@ -419,6 +610,7 @@ def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
         "{",
         '{"challengers": {}}',
         early,
+        '{"challengers": {"x": []}, "compare_after": 1, "reasons": {}, "winner": "x", "result": {}, "files": ["../x"]}',
     ):
         storage.write_text(tmp_path / "plan.json", text)
         with pytest.raises(RunError, match="damaged"):
@@ -430,29 +622,3 @@ def test_minutes_are_checked(files: dict[str, str], tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="--tune"):
             train(files, tmp_path / "run", tune=minutes)
     assert issubclass(Interrupted, KeyboardInterrupt)
-
-
-def test_on_a_gpu_no_further_group_starts_when_the_minutes_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The candidates of one group are trained side by side."""
-    groups: list[list[str]] = []
-    said: list[Any] = []
-
-    def side_by_side(places: dict[str, Path], until: int) -> dict[str, trials.Standing]:
-        groups.append(list(places))
-        return {name: trials.Standing(name, until, {"a": 1.0}, None, 1.0, 1.0) for name in places}
-
-    monkeypatch.setattr(trials, "_side_by_side", side_by_side)
-    monkeypatch.setattr(trials.machine, "pick_device", lambda: torch.device("cuda"))
-    places = {str(number): Path(str(number)) for number in range(trials.MOST_AT_ONCE + 2)}
-    found = trials._train_all(places, 10, said.append, time.monotonic() - 61, minutes=1)
-    assert groups == [list(places)[: trials.MOST_AT_ONCE]]
-    assert list(found) == groups[0]
-    assert sum("not tried" in each.line for each in said) == 2
-
-
-def test_a_failure_to_record_the_attention_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    failed = replace(standing("one", [1.0]), warning="warning: no longer recorded")
-    monkeypatch.setattr(trials, "advance", lambda *given: failed)
-    trials._train_all({"one": Path()}, 10, lambda event: said.append(str(getattr(event, "line", ""))), 0.0, 0)
-    assert said[-1] == failed.warning
