@@ -2,8 +2,7 @@
 
 1. The pairs are opened (`open_corpus`, `open_validation`); after the survey they are checked and read (`check_corpus`,
    `read_validation`).
-2. All settings are chosen (`choose_settings`), and it is checked that the model fits into memory (`check_memory`). On a
-   GPU, a thread begins to compile kernels (`begin_compiling`).
+2. All settings are chosen (`choose_settings`), and it is checked that the model fits into memory (`check_memory`).
 3. `write_corpus` makes the run folder: tokenizers, the tokenised corpus in `corpus/train` and `corpus/valid`,
    `validation.jsonl` and `settings.toml`.
 4. The model is built (`new_model`) and described (`choose_micro_tokens`, `record_start`), and trained (`run_loop`).
@@ -52,9 +51,10 @@ from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
 
 MANY = 50
 """The user is warned if more than one pair in this many is too long for training or, with the metric "exact", if the
-tokenizer cannot reproduce more than one validation target in this many. If so many pairs are too long, settings are
-chosen for the shorter pairs only.
+tokenizer cannot reproduce more than one validation target in this many. If so many pairs are too long, or if they have
+more than one character in `MUCH` of the corpus, settings are chosen for the shorter pairs only.
 """
+MUCH = 5
 LONGEST = 2048
 """Upper bound of the automatic `data.max_length`, since memory and time of attention grow with its square."""
 ENOUGH_TO_MEASURE = 20_000
@@ -175,26 +175,28 @@ def limit_length(found: Survey, data: Data, tokenizers: Tokenizers | None, most:
     """Return the maximum number of tokens of a side, and a survey of the pairs to choose settings for.
 
     The maximum is `data.max_length`. If many pairs (more than one in `MANY`) are longer, it is raised, up to `most`, so
-    that 99.5 % of the pairs fit. If many are longer even then, the survey returned is that of the shorter pairs, which
-    will be trained on; otherwise it is `found`. Counting tokens needs a tokenizer: if `tokenizers` is None, one is
-    trained on a part of the sample.
+    that 99.5 % of the pairs fit. If many are longer even then, or few have much of the text (`MUCH`), the survey
+    returned is that of the shorter pairs, which will be trained on; otherwise it is `found`. Counting tokens needs a
+    tokenizer: if `tokenizers` is None, one is trained on a part of the sample.
     """
     sample, limit = found.sample, data.max_length
-    bytes_of_longer = [max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample]
-    if not _many_exceed(limit, bytes_of_longer):  # a token has at least one byte
+    sizes = [max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample]
+    if not _matter(sample, sizes, limit):  # a token has at least one byte
         return limit, found
     tokenizers = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
     lengths = store.longer_sides(sample, tokenizers)
-    if not _many_exceed(limit, lengths):
-        return limit, found
-    enough = sorted(lengths)[int(0.995 * len(lengths))]
-    limit = max(limit, min(most, 64 * math.ceil(enough / 64)))
+    if _are_many(sum(length > limit for length in lengths), len(lengths)):
+        enough = sorted(lengths)[int(0.995 * len(lengths))]
+        limit = max(limit, min(most, 64 * math.ceil(enough / 64)))
     kept = [pair for pair, length in zip(sample, lengths, strict=True) if length <= limit]
-    return limit, found.only(kept) if kept and _many_exceed(limit, lengths) else found
+    return limit, found.only(kept) if kept and _matter(sample, lengths, limit) else found
 
 
-def _many_exceed(limit: int, lengths: Sequence[int]) -> bool:
-    return _are_many(sum(length > limit for length in lengths), len(lengths))
+def _matter(sample: Sequence[Pair], lengths: Sequence[int], limit: int) -> bool:
+    """Return whether the pairs longer than a limit are many, or have much of the text."""
+    longer = [pair for pair, length in zip(sample, lengths, strict=True) if length > limit]
+    some, text = (sum(len(pair.source) + len(pair.target) for pair in pairs) for pairs in (longer, sample))
+    return _are_many(len(longer), len(sample)) or MUCH * some > text
 
 
 def _are_many(some: int, total: int) -> bool:
@@ -208,13 +210,6 @@ def check_memory(settings: Settings, device: torch.device) -> None:
     recorded = device.type == "cuda" and graphs.are_expected(model, training)
     extra = graphs.extra_bytes(model, weights, loop.in_bfloat16(training, device)) if recorded else 0
     machine.check_memory(weights, device, extra)
-
-
-def begin_compiling(settings: Settings, device: torch.device) -> None:
-    """Start a thread that compiles the kernels of a Transformer that will be trained on a GPU by CUDA graphs."""
-    if device.type == "cuda" and graphs.are_expected(settings.model, settings.training):
-        make = partial(build, settings.model, settings.data.source_vocabulary, settings.data.target_vocabulary)
-        graphs.begin_compiling(make, settings.training, loop.in_bfloat16(settings.training, device))
 
 
 # 3. The run folder

@@ -29,6 +29,7 @@ from seq2see.errors import SettingError
 from seq2see.kernels import apart
 from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
+from seq2see.model.build import build
 from seq2see.run import Run
 from seq2see.session import fine_tuning, finish, prepare, resume, trials
 from seq2see.session.request import (
@@ -47,7 +48,7 @@ from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair
 from seq2see.tokens import aligner
 from seq2see.tokens.store import Store, Tokenizers
-from seq2see.training import checkpoint
+from seq2see.training import checkpoint, graphs, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.events import INTERRUPTED, Finished
@@ -232,7 +233,8 @@ def make_folder(
     prepare.check_memory(chosen.settings, device)
     later = apart.begin if device.type == "cuda" else partial  # examined meanwhile, or when the result is asked for
     found = later(problems, survey.stretches, survey.every, valid_pairs, corpus.train.languages)
-    prepare.begin_compiling(chosen.settings, device)
+    if device.type == "cuda":
+        _begin_compiling(chosen.settings)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
         if (size := _bytes_of(request.pairs)) is not None:
@@ -247,6 +249,14 @@ def make_folder(
     train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))
     examined = partial(examine, corpus, survey, given, found)  # called later, so that training starts soon
     return replace(prepared, train=train, valid=valid), examined
+
+
+def _begin_compiling(settings: config.Settings) -> None:
+    """Start a thread that compiles the kernels of a Transformer that will be trained by CUDA graphs."""
+    if graphs.are_expected(settings.model, settings.training):
+        make = partial(build, settings.model, settings.data.source_vocabulary, settings.data.target_vocabulary)
+        bfloat16 = loop.in_bfloat16(settings.training, torch.device("cuda"))
+        graphs.begin_compiling(make, settings.training, bfloat16)
 
 
 def learn(

@@ -67,6 +67,16 @@ def test_nobody_trains_on_books(tmp_path: Path) -> None:
     assert chosen.survey.left_out == 54
 
 
+def test_a_few_long_pairs_with_most_of_the_text_are_not_counted(tmp_path: Path) -> None:
+    """Two pairs of 202 are left out of the training, so its settings are those that the other 200 suggest."""
+    short = [(text(5), text(5)) for _ in range(200)]
+    chosen, alone = settle(tmp_path, [*short, (text(20_000), text(3)), (text(3), text(3000))]), settle(tmp_path, short)
+    assert chosen.survey.left_out == 2
+    assert chosen.settings.data == alone.settings.data
+    assert chosen.settings.model == alone.settings.model
+    assert chosen.settings.training == alone.settings.training
+
+
 def test_a_convolutional_model_has_positions_for_the_pairs_that_are_kept(tmp_path: Path) -> None:
     """One pair in 25 is far longer than the others, and is left out."""
     letters = ["".join(DICE.choices("abcdefghij", k=300 if number % 25 else 5000)) for number in range(150)]
