@@ -205,3 +205,6 @@ def test_a_forecast_knows_the_time_limit_and_the_size_of_the_corpus() -> None:
     limited = finish.forecast(replace(training, max_minutes=2), 0.5, 100_000)
     assert limited == "about 240 of 5,000 steps in 2 min on this CPU, at 8,192 tokens/s"
     assert "at most 41 min" in finish.forecast(replace(training, max_minutes=60), 0.5, 100_000)
+    cosine = replace(training, schedule="cosine", warmup_steps=400, max_minutes=2)
+    assert finish.forecast(cosine, 0.5, 100_000) == limited + "; warm-up ends after 20 s"
+    assert finish.forecast(replace(cosine, warmup_steps=30), 0.5, 100_000) == limited
