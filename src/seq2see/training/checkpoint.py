@@ -20,6 +20,7 @@ from zlib import crc32
 from torch import Tensor, nn
 
 from seq2see import bundle, storage
+from seq2see.config import Training
 from seq2see.errors import RunError
 from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
@@ -63,6 +64,18 @@ class Progress:
     """
     device: str = ""
     """Type of the device on which `micro_tokens` was used: "cpu" or "cuda"; empty if it is not known."""
+
+    def limit_reached(self, settings: Training) -> str | None:
+        """Return which limit is reached (steps, minutes, or patience), as a text; None if training should continue."""
+        if self.step > settings.max_steps:
+            return f"the limit of {settings.max_steps:,} steps is below the {self.step:,} steps done before"
+        if self.step == settings.max_steps:
+            return f"all {settings.max_steps:,} steps done"
+        if settings.max_minutes and self.seconds >= 60 * settings.max_minutes:
+            return f"{settings.max_minutes:g} min are over"
+        if settings.patience and self.stale >= settings.patience:
+            return f"no better {settings.metric} in {self.stale} validations"
+        return None
 
     def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
         """Return whether these scores are better than the best so far: by `metric`, and if that is equal, by the

@@ -280,6 +280,14 @@ def test_higher_may_be_better(pairs: Store, tmp_path: Path) -> None:
     assert events[-1].step == 6
 
 
+def test_a_limit_below_the_steps_done_before_is_told_as_such(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=6, validate_every=2)
+    run(make(), pairs, tmp_path, settings)
+    assert run(make(), pairs, tmp_path, settings)[-1].reason == "all 6 steps done"
+    end = run(make(), pairs, tmp_path, replace(settings, max_steps=3))[-1]
+    assert (end.step, end.reason) == (6, "the limit of 3 steps is below the 6 steps done before")
+
+
 def test_minutes_stop_and_the_model_is_validated_and_saved(pairs: Store, tmp_path: Path) -> None:
     settings = replace(SETTINGS, max_steps=100_000, validate_every=100_000, max_minutes=0.001)
     events = run(make(), pairs, tmp_path, settings)
