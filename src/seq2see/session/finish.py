@@ -55,6 +55,8 @@ def seconds_a_step(event: events.Event, before: Progress, device: torch.device) 
 def forecast(training: Training, seconds: float, tokens: int) -> str:
     """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day.
 
+    The duration of validations is not known: untrained models write long outputs, trained ones do not.
+
     Args:
         seconds: The mean duration of an update.
         tokens: Number of tokens of the training pairs, which is the size of a batch if that is larger.
@@ -69,7 +71,7 @@ def forecast(training: Training, seconds: float, tokens: int) -> str:
         ends = limit * schedule.warm_up_share(training.max_steps, training.warmup_steps)
         shortens = training.schedule == "cosine" and ends < seconds * training.warmup_steps
         return f"{line}; warm-up ends after {in_words(ends)}" if shortens else line
-    line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
+    line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, plus validations, at {speed}"
     if whole <= DAY:
         return line
     fewer = max(1, int(float(f"{DAY / seconds:.2g}")))

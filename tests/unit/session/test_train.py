@@ -199,7 +199,7 @@ def test_the_size_of_files_with_commas_or_blanks_in_their_names_is_known(tmp_pat
 def test_a_forecast_knows_the_time_limit_and_the_size_of_the_corpus() -> None:
     training = Training(max_steps=5000, batch_tokens=4096)
     assert finish.forecast(training, 0.5, 100_000) == (
-        "at most 41 min 40 s for 5,000 steps on this CPU, at 8,192 tokens/s"
+        "at most 41 min 40 s for 5,000 steps on this CPU, plus validations, at 8,192 tokens/s"
     )
     assert finish.forecast(training, 0.5, 512).endswith("at 1,024 tokens/s")
     limited = finish.forecast(replace(training, max_minutes=2), 0.5, 100_000)
