@@ -246,8 +246,8 @@ def test_the_model_of_a_run_is_fixed(finished: Path, cli) -> None:
     assert ended.code == 2
     assert (
         ended.err
-        == f"seq2see: {finished}: settings of data and model, the seed and training.batch_tokens are fixed once a run "
-        "has started. Train anew with --force\n"
+        == f"seq2see: {finished}: model.d_ff cannot be changed once a run has started, nor can other settings of data "
+        "and model, the seed and training.batch_tokens. Train anew with --force\n"
     )
     assert contents(finished) == before
 

@@ -79,10 +79,11 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
     before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
-    if _fixed(settings) != _fixed(before):
+    fixed, fixed_before = _fixed(settings), _fixed(before)
+    if changed := [key for key in fixed if fixed[key] != fixed_before[key]]:
         raise RunError(
-            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has "
-            "started. Train anew with --force"
+            f"{folder}: {', '.join(changed)} cannot be changed once a run has started, nor can other settings of data "
+            "and model, the seed and training.batch_tokens. Train anew with --force"
         )
     tokenizers = Tokenizers.load(folder)
     try:
@@ -119,9 +120,12 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     )
 
 
-def _fixed(settings: Settings) -> tuple[object, ...]:
-    """Return the settings that must not change on resume: they determine the model and the batches."""
-    return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
+def _fixed(settings: Settings) -> dict[str, object]:
+    """Return the settings that must not change on resume, by name: they determine the model and the batches."""
+    tree = asdict(settings)
+    keys = [(section, key) for section in ("data", "model") for key in tree[section]]
+    keys += [("training", "seed"), ("training", "batch_tokens")]
+    return {f"{section}.{key}": tree[section][key] for section, key in keys}
 
 
 def _check_start(request: Request) -> None:
