@@ -329,7 +329,7 @@ def test_every_verb_refuses_what_is_no_run(cli, verb: str) -> None:
     [
         ("settings.toml", "the settings cannot be read"),
         ("source.tokenizer.json", "no such tokenizer file"),
-        ("model.safetensors", "no model yet"),
+        ("model.safetensors", "model.safetensors: is missing"),
     ],
 )
 def test_a_half_written_run(cli, own_run: Path, name: str, words: str) -> None:
