@@ -227,6 +227,22 @@ def test_a_run_that_never_was_starts(tmp_path: Path, cli) -> None:
     assert [row["step"] for row in metrics(tmp_path / "run") if "loss" in row] == [1, 2]
 
 
+def test_a_misspelt_run_folder_is_noticed(finished: Path, tmp_path: Path, cli) -> None:
+    """Other runs on the corpus are named, those on other corpora are not."""
+    home = finished.parent
+    shutil.copytree(finished, home / "another")
+    shutil.copytree(finished, home / "foreign")
+    facts = json.loads((home / "foreign" / "manifest.json").read_text())
+    (home / "foreign" / "manifest.json").write_text(json.dumps(facts | {"corpus": "others"}))
+    misspelt = home / f"{finished.name}x"
+    words = ["train", home / "pairs.tsv", "--resume", *SET, "--set", "training.max_steps=1"]
+    told = cli(*words, "--out", misspelt).err.splitlines()
+    assert told[:2] == [
+        f"nothing to resume in {misspelt}: starting anew",
+        f"warning: there are other runs on this corpus: {finished}, {home / 'another'}",
+    ]
+
+
 def test_the_corpus_is_no_longer_needed(finished: Path, cli) -> None:
     """The run folder holds the corpus as tokens: it goes on where the file has gone."""
     (finished.parent / "pairs.tsv").unlink()

@@ -1,5 +1,7 @@
 """Read a run folder that was prepared before: to resume its training, or to take part in it under torchrun."""
 
+import contextlib
+import difflib
 import os
 from collections import deque
 from dataclasses import asdict, replace
@@ -25,6 +27,9 @@ OPTIONAL = ("stored_pairs", "stored_tokens")
 """Entries of the same kind that only runs with artificial pairs have."""
 FORMER_NAMES = {"rate": "learning rate"}
 """Names of rows in the table of chosen settings (`choices`) in manifests of older versions, with the names of today."""
+
+MOST_NAMED = 3
+"""Maximum number of other runs on the same corpus that `other_runs` returns."""
 
 
 def can_resume(request: Request) -> bool:
@@ -58,6 +63,23 @@ def reopened(request: Request) -> Prepared:
         raise RunError(f"{folder}: a run on '{trained_on}' cannot be resumed with '{named}'. Choose another --out")
     _check_start(request)
     return reopen(folder, request.overlays)
+
+
+def other_runs(request: Request) -> list[Path]:
+    """Return the folders beside `request.folder` with runs on the same corpus, one of which may have been meant.
+
+    These are at most `MOST_NAMED`, the most similar names first.
+    """
+    named, found = corpora.name_of(request.pairs), []
+    for manifest in request.folder.parent.glob("*/manifest.json"):
+        with contextlib.suppress(RunError, OSError):
+            if manifest.parent != request.folder and storage.read_manifest(manifest.parent).get("corpus") == named:
+                found.append(manifest.parent)
+
+    def likeness(path: Path) -> tuple[float, str]:
+        return -difflib.SequenceMatcher(None, path.name, request.folder.name).ratio(), path.name
+
+    return sorted(found, key=likeness)[:MOST_NAMED]
 
 
 def begin_again(folder: Path, prepared: Prepared) -> None:
