@@ -227,6 +227,23 @@ def test_a_run_that_never_was_starts(tmp_path: Path, cli) -> None:
     assert [row["step"] for row in metrics(tmp_path / "run") if "loss" in row] == [1, 2]
 
 
+def test_who_uses_an_interrupted_run_is_told_how_to_resume_it(finished: Path, cli, monkeypatch) -> None:
+    """The command that is shown works, although it has only the name of the corpus."""
+    home, name = finished.parent, finished.name
+    monkeypatch.chdir(home)
+    facts = json.loads((finished / "manifest.json").read_text())
+    words = {"translate": [name], "evaluate": [name, "pairs.tsv"], "look": [name, "a", "--json"]}
+    assert not any("not finished" in cli(verb, *rest, stdin=b"a\n").err for verb, rest in words.items())
+    (finished / "manifest.json").write_text(json.dumps(facts | {"state": "training"}))
+    command = f"seq2see train pairs --out {name} --resume"
+    line = f"{name}: not finished, this is its best model so far. To resume its training: {command}"
+    for verb, rest in words.items():
+        ended = cli(verb, *rest, stdin=b"a\n")
+        assert (ended.code, ended.err.splitlines().count(line)) == (0, 1), ended.err
+    assert cli(*command.split()[1:], "--set", "training.max_steps=140").code == 0
+    assert json.loads((finished / "manifest.json").read_text())["state"] == "finished"
+
+
 def test_a_misspelt_run_folder_is_noticed(finished: Path, tmp_path: Path, cli) -> None:
     """Other runs on the corpus are named, those on other corpora are not."""
     home = finished.parent

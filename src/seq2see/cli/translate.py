@@ -74,9 +74,8 @@ def translate(
     from seq2see.decoding.shared_engine import Shared
     from seq2see.decoding.translator import encode_prefix
     from seq2see.documents.glossary import Glossary
-    from seq2see.run import load
 
-    run = load(folder)
+    run = options.open_run(folder)
     terms = None if glossary is None else Glossary.read(glossary, run.languages)
     if engine == "auto" and prefix and has_torch():  # scores count forced tokens: the engines differ in how
         engine = "torch"
