@@ -381,6 +381,7 @@ def test_one_line_out_for_every_line_in(cli, run: Path) -> None:
     assert lines_of(ended.err) == [
         "line 4: longer than decoding.max_source = 1024 tokens, the rest was cut",
         "line 5: all of its tokens are unknown to the model, so the translation is a guess",
+        "line 6: has text that the model does not know: U+2028 U+2029; 4 lines have such text",
     ]
 
 
