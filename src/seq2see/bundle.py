@@ -11,6 +11,7 @@ Torch is imported only if it is needed: for CTranslate2, the weights are read wi
 import contextlib
 import errno
 import math
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,14 +73,32 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
 
 
 def weights_file(folder: Path) -> Path:
-    """Return the file with the weights of a run; raise an error if there is none yet."""
+    """Return the file with the weights of a run; raise an error if there is none."""
     weights = folder / "model.safetensors"
     if not weights.exists():
+        facts = storage.read_manifest(folder)
+        if not is_unfinished(facts):
+            raise RunError(f"{weights}: is missing. Copy the run again, or train anew with --force")
         raise RunError(
             f"{folder}: no model yet, training stopped before its first validation. Resume it with: "
-            "seq2see train ... --resume"
+            f"{resume_command(folder, facts)}"
         )
     return weights
+
+
+def is_unfinished(facts: Mapping[str, Any]) -> bool:
+    """Return whether the training of a run is not finished, given its manifest: it runs, or was interrupted."""
+    return facts.get("state") in ("prepared", "training")
+
+
+def resume_command(folder: Path, facts: Mapping[str, Any]) -> str:
+    """Return the command that resumes the training of a run, given its manifest.
+
+    The name of the corpus is enough, because its files are not read again; in a name with a dot, a suffix is missing.
+    """
+    corpus = str(facts.get("corpus", ""))
+    pairs = shlex.quote(corpus) if corpus and "." not in corpus else "PAIRS"
+    return f"seq2see train {pairs} --out {shlex.quote(str(folder))} --resume"
 
 
 def save_weights(model: "nn.Module", path: Path) -> None:

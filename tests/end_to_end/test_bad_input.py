@@ -329,7 +329,7 @@ def test_every_verb_refuses_what_is_no_run(cli, verb: str) -> None:
     [
         ("settings.toml", "the settings cannot be read"),
         ("source.tokenizer.json", "no such tokenizer file"),
-        ("model.safetensors", "no model yet"),
+        ("model.safetensors", "model.safetensors: is missing"),
     ],
 )
 def test_a_half_written_run(cli, own_run: Path, name: str, words: str) -> None:
@@ -381,6 +381,7 @@ def test_one_line_out_for_every_line_in(cli, run: Path) -> None:
     assert lines_of(ended.err) == [
         "line 4: longer than decoding.max_source = 1024 tokens, the rest was cut",
         "line 5: all of its tokens are unknown to the model, so the translation is a guess",
+        "line 6: has text that the model does not know: U+2028 U+2029; 4 lines have such text",
     ]
 
 

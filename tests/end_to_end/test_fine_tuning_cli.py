@@ -146,7 +146,7 @@ def test_a_run_without_weights_yet_or_with_broken_ones(cli, own: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:100])
     refused(cli("train", new_pairs(), "--from", own, "--out", "new"), "cannot be read")
     weights.unlink()
-    refused(cli("train", new_pairs(), "--from", own, "--out", "new"), "no model yet")
+    refused(cli("train", new_pairs(), "--from", own, "--out", "new"), "model.safetensors: is missing")
 
 
 @pytest.mark.parametrize("out", ["upper", "."])

@@ -227,6 +227,39 @@ def test_a_run_that_never_was_starts(tmp_path: Path, cli) -> None:
     assert [row["step"] for row in metrics(tmp_path / "run") if "loss" in row] == [1, 2]
 
 
+def test_who_uses_an_interrupted_run_is_told_how_to_resume_it(finished: Path, cli, monkeypatch) -> None:
+    """The command that is shown works, although it has only the name of the corpus."""
+    home, name = finished.parent, finished.name
+    monkeypatch.chdir(home)
+    facts = json.loads((finished / "manifest.json").read_text())
+    words = {"translate": [name], "evaluate": [name, "pairs.tsv"], "look": [name, "a", "--json"]}
+    assert not any("not finished" in cli(verb, *rest, stdin=b"a\n").err for verb, rest in words.items())
+    (finished / "manifest.json").write_text(json.dumps(facts | {"state": "training"}))
+    command = f"seq2see train pairs --out {name} --resume"
+    line = f"{name}: not finished, this is its best model so far. To resume its training: {command}"
+    for verb, rest in words.items():
+        ended = cli(verb, *rest, stdin=b"a\n")
+        assert (ended.code, ended.err.splitlines().count(line)) == (0, 1), ended.err
+    assert cli(*command.split()[1:], "--set", "training.max_steps=140").code == 0
+    assert json.loads((finished / "manifest.json").read_text())["state"] == "finished"
+
+
+def test_a_misspelt_run_folder_is_noticed(finished: Path, tmp_path: Path, cli) -> None:
+    """Other runs on the corpus are named, those on other corpora are not."""
+    home = finished.parent
+    shutil.copytree(finished, home / "another")
+    shutil.copytree(finished, home / "foreign")
+    facts = json.loads((home / "foreign" / "manifest.json").read_text())
+    (home / "foreign" / "manifest.json").write_text(json.dumps(facts | {"corpus": "others"}))
+    misspelt = home / f"{finished.name}x"
+    words = ["train", home / "pairs.tsv", "--resume", *SET, "--set", "training.max_steps=1"]
+    told = cli(*words, "--out", misspelt).err.splitlines()
+    assert told[:2] == [
+        f"nothing to resume in {misspelt}: starting anew",
+        f"warning: there are other runs on this corpus: {finished}, {home / 'another'}",
+    ]
+
+
 def test_the_corpus_is_no_longer_needed(finished: Path, cli) -> None:
     """The run folder holds the corpus as tokens: it goes on where the file has gone."""
     (finished.parent / "pairs.tsv").unlink()
@@ -246,8 +279,8 @@ def test_the_model_of_a_run_is_fixed(finished: Path, cli) -> None:
     assert ended.code == 2
     assert (
         ended.err
-        == f"seq2see: {finished}: settings of data and model, the seed and training.batch_tokens are fixed once a run "
-        "has started. Train anew with --force\n"
+        == f"seq2see: {finished}: model.d_ff cannot be changed once a run has started, nor can other settings of data "
+        "and model, the seed and training.batch_tokens. Train anew with --force\n"
     )
     assert contents(finished) == before
 

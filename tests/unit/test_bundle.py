@@ -149,10 +149,27 @@ def test_weights_cut_short(tmp_path: Path, share: float) -> None:
     assert re.match(rf"{re.escape(str(path))}: cannot be read \(.*\); the file is cut short", refused(tmp_path))
 
 
-def test_no_weights_yet(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("corpus", "command"),
+    [
+        ("made", "seq2see train made --out {} --resume"),
+        ("two words", "seq2see train 'two words' --out {} --resume"),
+        ("v1.2", "seq2see train PAIRS --out {} --resume"),  # of v1.2.tsv; v1.2 would be the corpus v1
+    ],
+)
+def test_no_weights_yet(tmp_path: Path, corpus: str, command: str) -> None:
     make(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    assert "no model yet" in refused(tmp_path)
+    storage.write_manifest(tmp_path, {"corpus": corpus, "state": "training"})
+    assert re.search(f"no model yet, .* Resume it with: {re.escape(command.format(tmp_path))}$", refused(tmp_path))
+
+
+@pytest.mark.parametrize("state", ["finished", "imported"])
+def test_weights_of_a_finished_run_are_missing(tmp_path: Path, state: str) -> None:
+    make(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    storage.write_manifest(tmp_path, {"state": state})
+    assert refused(tmp_path).startswith(f"{tmp_path / 'model.safetensors'}: is missing. Copy the run again")
 
 
 def test_weights_of_another_shape(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ class Display:
         self._training: Training | None = None
         self._last_line = 0.0
         self._numbers = ""
+        """Loss, learning rate and throughput of the last step that was logged, for the progress bar."""
         self._start = 0, 0.0
         """Step and seconds of training from which the speed is measured: those at which this process began or, after
         updates that were not finite, last returned to an earlier step.
@@ -66,14 +67,16 @@ class Display:
                 self._begin(event)
             case Stepped():
                 self._seconds = event.seconds
-                if self._bar or time.monotonic() - self._last_line > 3 * QUIET_SECONDS:
-                    self._tell(event)
+                if self._bar:
+                    self._tell(event, self._numbers)
+                elif time.monotonic() - self._last_line > 3 * QUIET_SECONDS:
+                    self._tell(event, "")  # the numbers of an earlier step are printed already
             case Trained():
                 skipped = f"{event.skipped} updates skipped (NaN or infinity)  " if event.skipped else ""
                 speed = f"learning rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
                 loss = f"{translated('loss')} {event.loss:.3f}"
                 self._numbers = f"{loss}  {translated(skipped)}{translated(speed)}"
-                self._tell(event)
+                self._tell(event, self._numbers)
             case Shrunk():
                 smaller = f"micro-batches of {event.micro_tokens:,} tokens from now on"
                 self.say(f"step {event.step:>7,}  out of memory: {smaller}; the updates stay the same")
@@ -115,9 +118,13 @@ class Display:
             self._bar.add_task("", total=event.settings.training.max_steps, completed=event.step, numbers="")
             self._bar.start()
 
-    def _tell(self, event: Stepped | Trained) -> None:
-        """Update the progress bar, or without a terminal print a line, at most one every `QUIET_SECONDS`."""
-        numbers = self._numbers + translated(f"{self._time_left(event)} left")
+    def _tell(self, event: Stepped | Trained, numbers: str) -> None:
+        """Update the progress bar, or without a terminal print a line, at most one every `QUIET_SECONDS`.
+
+        Args:
+            numbers: Loss, learning rate and throughput of the step, which the time left follows.
+        """
+        numbers += translated(f"{self._time_left(event)} left")
         if self._bar:
             self._bar.update(self._bar.task_ids[0], completed=event.step, numbers=numbers)
         elif time.monotonic() - self._last_line > QUIET_SECONDS:

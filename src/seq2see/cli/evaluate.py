@@ -72,12 +72,11 @@ def evaluate(
         raise SettingError("--output holds the translations of one run: leave the other runs out")
     if output:
         options.check_new(Path(output), force)
-    from seq2see.run import load
     from seq2see.text import corpora, downloads
     from seq2see.text.pair import Sides
     from seq2see.text.rows import ReadingOptions
 
-    runs = [load(folder) for folder in (*folders, *(against or ()))]
+    runs = [options.open_run(folder) for folder in (*folders, *(against or ()))]
     if against:
         _check_seeds(runs[: len(folders)])
         _check_seeds(runs[len(folders) :])

@@ -8,7 +8,7 @@ import typer
 
 from seq2see import storage
 from seq2see.cli.messages import echo, progress, write_line
-from seq2see.cli.options import Debug, Folder, Force, To, check_new
+from seq2see.cli.options import Debug, Folder, Force, To, check_new, open_run
 from seq2see.config import Place
 from seq2see.display.wording import translated
 from seq2see.errors import DataError, SettingError, TooLongError, nearest
@@ -93,11 +93,9 @@ def look(
         from seq2see.pictures import drawing
 
         drawing.check_suffix(path)
-    from seq2see.run import load
-
-    run, asked = load(folder), (sentence, to, target)
+    run, asked = open_run(folder), (sentence, to, target)
     if as_page:
-        other = None if beside is None else load(beside)
+        other = None if beside is None else open_run(beside)
         translations, notes, parts, text = _two_runs(run, other, asked) if other else _one_run(run, asked)
         if as_json:
             write_line(json.dumps(parts, ensure_ascii=False))

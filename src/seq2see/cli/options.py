@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.cli.messages import echo
 from seq2see.config import Overlay
+from seq2see.distributed import ranks
 from seq2see.errors import INSTALL_ALL, SettingError
 from seq2see.machine import has_torch, keep_freed_memory
 
@@ -109,6 +111,22 @@ Cache = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def open_run(folder: str) -> "Run":
+    """Open a run folder, and tell the user if its training is not finished."""
+    from seq2see import bundle
+    from seq2see.run import load
+
+    run = load(folder)
+    if (
+        bundle.is_unfinished(run.manifest)
+        and (run.folder / "model.safetensors").exists()
+        and not ranks.from_torchrun()[0]
+    ):
+        again = bundle.resume_command(run.folder, run.manifest)
+        echo(f"{folder}: not finished, this is its best model so far. To resume its training: {again}", err=True)
+    return run
 
 
 def check_new(path: Path, force: bool) -> None:

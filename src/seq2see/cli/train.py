@@ -170,8 +170,9 @@ def say_how_to_resume(
     program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
     if not (folder / "checkpoints").is_dir():
         display.say("interrupted before the first checkpoint; the prepared corpus is saved. To train with it:")
-    elif is_saved and display.step:
-        display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
+    elif is_saved:
+        after = f" after step {display.step:,}" if display.step else ""  # trials report no steps
+        display.say(f"interrupted{after}; everything is saved. Resume with:")
     else:
         display.say("interrupted; everything up to the last checkpoint is saved. Resume with:")
     display.say(f"  {program} {shlex.join(again)} --resume")

@@ -18,6 +18,7 @@ from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
 from seq2see.machine import has_torch
 from seq2see.text import rows
+from seq2see.tokens.interface import LONGEST_NAMED
 
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from seq2see.documents.glossary import Glossary
     from seq2see.lens.alignment import Alignment
     from seq2see.run import Run
+    from seq2see.tokens.interface import Tokenizer
 
 AT_ONCE = 2000
 """Maximum number of input lines per process that `translate` reads before it translates them: enough for efficient
@@ -34,6 +36,8 @@ LONGEST_TEXT = 2**26
 """Maximum size in bytes of a document on standard input, which `translate --text` reads whole; a larger one is an
 error.
 """
+MOST_WORDS = 5
+"""Maximum number of words with unknown tokens that a message names."""
 PAUSE = "\n"
 """Value that `read_lines` yields when no more input has arrived for a moment; it differs from every line, which has no
 line end.
@@ -74,9 +78,8 @@ def translate(
     from seq2see.decoding.shared_engine import Shared
     from seq2see.decoding.translator import encode_prefix
     from seq2see.documents.glossary import Glossary
-    from seq2see.run import load
 
-    run = load(folder)
+    run = options.open_run(folder)
     terms = None if glossary is None else Glossary.read(glossary, run.languages)
     if engine == "auto" and prefix and has_torch():  # scores count forced tokens: the engines differ in how
         engine = "torch"
@@ -95,6 +98,7 @@ def translate(
         chosen = options.with_cache(run, chosen) if cache else chosen
         searching = chosen if group.alone else Shared(chosen, group)
         first, used = 1, Counter[str]()
+        strange, example = 0, (0, "")
         blocks = _blocks(AT_ONCE * group.world)
         empty, unknown = _unlearned(run.tokenizers.source.spellings())
         while block := group.run_on_first(lambda: next(blocks, None)):
@@ -110,10 +114,13 @@ def translate(
                         _print_json(line, result, links, run.manifest.get("confidence"))
                     else:
                         _print(number, result, links, n_best)
-                    _warn(number, result, run.settings.decoding.max_source, empty, unknown)
+                    if _warn(number, result, run.settings.decoding.max_source, empty, unknown):
+                        strange, example = strange + 1, (example if strange else (number, line))
                     used.update(term.how for each in result.translations[:1] for term in each.terms)
                 sys.stdout.flush()
             first += len(block)
+    if strange:
+        _warn_of_unknown(strange, *example, run.tokenizers.source, unknown)
     if terms is not None and used:
         counts = ", ".join(f"{how} {count:,}" for how, count in used.most_common())
         echo(f"{used.total():,} terms of {glossary} in the input; method that enforced them: {counts}", err=True)
@@ -223,16 +230,32 @@ def _unlearned(spellings: list[str]) -> tuple[set[int], set[int]]:
     return empty - {special.UNKNOWN}, unknown | {special.UNKNOWN}
 
 
-def _warn(number: int, result: "Result", limit: int, empty: set[int], unknown: set[int]) -> None:
-    """Print what the user should know about the translation of a line; `_unlearned` returns `empty` and `unknown`."""
+def _warn_of_unknown(lines: int, number: int, line: str, tokenizer: "Tokenizer", unknown: set[int]) -> None:
+    """Print which words of line `number` have unknown tokens, and how many lines have some; it is the first of them."""
+    from seq2see.tokens import spans
+
+    words = spans.unknown_words(tokenizer, line, unknown)
+    more = f" and {len(words) - MOST_WORDS} more" if len(words) > MOST_WORDS else ""
+    named = " ".join(word if len(word) <= LONGEST_NAMED else f"{word[:LONGEST_NAMED]}…" for word in words[:MOST_WORDS])
+    all_of_them = "" if lines == 1 else f"; {lines:,} lines have such text"
+    echo(f"line {number}: has text that the model does not know: {named}{more}{all_of_them}", err=True)
+
+
+def _warn(number: int, result: "Result", limit: int, empty: set[int], unknown: set[int]) -> bool:
+    """Print what the user should know about the translation of a line; `_unlearned` returns `empty` and `unknown`.
+
+    Return whether some of its tokens, but not all, are unknown.
+    """
     for term in result.translations[0].terms if result.translations else ():
         if term.how == "missing":
             echo(f"line {number}: no translation with the term '{term.text}' as '{term.form}' was found", err=True)
     tokens = {*result.source[:-1]} - empty
-    if tokens and tokens <= unknown:
+    is_guess = bool(tokens) and tokens <= unknown
+    if is_guess:
         echo(f"line {number}: all of its tokens are unknown to the model, so the translation is a guess", err=True)
     if result.cut:
         echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
+    return not is_guess and not unknown.isdisjoint(tokens)
 
 
 def _blocks(size: int) -> Iterator[list[str]]:

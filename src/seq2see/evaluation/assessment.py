@@ -20,6 +20,7 @@ from seq2see.evaluation.compare import FEWEST, paired_bootstrap
 from seq2see.evaluation.metrics import Scores
 from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Store
+from seq2see.training import schedule
 from seq2see.training.bad_numbers import NotFinite
 
 NAMES = ("exact", "chrf")
@@ -186,7 +187,8 @@ def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | N
         return None  # metrics.jsonl is gone
     step = validations[-1][0]
     few = f"{step:,} step{' is' if step == 1 else 's are'} too few"
-    if step < warmup:
+    seconds = max((row["seconds"] for row in rows if "loss" in row and "seconds" in row), default=0.0)
+    if not schedule.is_warmed_up(step, seconds, settings.training):
         return f"{few}, warm-up takes {warmup:,} steps"
     epoch = max((row["epoch"] for row in rows if "epoch" in row), default=0)
     if (epoch < 2 and step < ENOUGH_STEPS) or len(validations) < 2 or validations[-1][1] < 0.97 * validations[-2][1]:

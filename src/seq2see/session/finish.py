@@ -25,7 +25,7 @@ from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
 from seq2see.text.tags import language_tag, tagged, without_tag
-from seq2see.training import checkpoint, events, journal
+from seq2see.training import checkpoint, events, journal, schedule
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 
@@ -55,6 +55,8 @@ def seconds_a_step(event: events.Event, before: Progress, device: torch.device) 
 def forecast(training: Training, seconds: float, tokens: int) -> str:
     """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day.
 
+    The duration of validations is not known: untrained models write long outputs, trained ones do not.
+
     Args:
         seconds: The mean duration of an update.
         tokens: Number of tokens of the training pairs, which is the size of a batch if that is larger.
@@ -63,10 +65,13 @@ def forecast(training: Training, seconds: float, tokens: int) -> str:
     speed = f"{min(training.batch_tokens, tokens) / seconds:,.0f} tokens/s"
     if limit and limit < whole:
         steps = max(1, int(limit / seconds))
-        return (
+        line = (
             f"about {steps:,} of {training.max_steps:,} steps in {training.max_minutes:g} min on this CPU, at {speed}"
         )
-    line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
+        ends = limit * schedule.warm_up_share(training.max_steps, training.warmup_steps)
+        shortens = training.schedule == "cosine" and ends < seconds * training.warmup_steps
+        return f"{line}; warm-up ends after {in_words(ends)}" if shortens else line
+    line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, plus validations, at {speed}"
     if whole <= DAY:
         return line
     fewer = max(1, int(float(f"{DAY / seconds:.2g}")))
@@ -98,7 +103,8 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     measure_alignment(run, prepared)
     for line in findings:
         watch(Said(f"warning: {line}"))
-    if not findings and end.step < (warmup := settings.training.warmup_steps):
+    if not findings and not schedule.is_warmed_up(end.step, end.seconds, settings.training):
+        warmup = settings.training.warmup_steps
         watch(Said(f"warning: training ended during warm-up, after {end.step:,} of {warmup:,} steps: train longer"))
     return run
 

@@ -1,5 +1,7 @@
 """Read a run folder that was prepared before: to resume its training, or to take part in it under torchrun."""
 
+import contextlib
+import difflib
 import os
 from collections import deque
 from dataclasses import asdict, replace
@@ -15,7 +17,7 @@ from seq2see.session.request import Interrupted, Prepared, Request
 from seq2see.text import corpora
 from seq2see.text.corpora import Pairs
 from seq2see.tokens.store import Store, Tokenizers
-from seq2see.training import checkpoint, loop
+from seq2see.training import checkpoint
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.events import INTERRUPTED, Finished
 
@@ -25,6 +27,9 @@ OPTIONAL = ("stored_pairs", "stored_tokens")
 """Entries of the same kind that only runs with artificial pairs have."""
 FORMER_NAMES = {"rate": "learning rate"}
 """Names of rows in the table of chosen settings (`choices`) in manifests of older versions, with the names of today."""
+
+MOST_NAMED = 3
+"""Maximum number of other runs on the same corpus that `other_runs` returns."""
 
 
 def can_resume(request: Request) -> bool:
@@ -60,6 +65,23 @@ def reopened(request: Request) -> Prepared:
     return reopen(folder, request.overlays)
 
 
+def other_runs(request: Request) -> list[Path]:
+    """Return the folders beside `request.folder` with runs on the same corpus, one of which may have been meant.
+
+    These are at most `MOST_NAMED`, the most similar names first.
+    """
+    named, found = corpora.name_of(request.pairs), []
+    for manifest in request.folder.parent.glob("*/manifest.json"):
+        with contextlib.suppress(RunError, OSError):
+            if manifest.parent != request.folder and storage.read_manifest(manifest.parent).get("corpus") == named:
+                found.append(manifest.parent)
+
+    def likeness(path: Path) -> tuple[float, str]:
+        return -difflib.SequenceMatcher(None, path.name, request.folder.name).ratio(), path.name
+
+    return sorted(found, key=likeness)[:MOST_NAMED]
+
+
 def begin_again(folder: Path, prepared: Prepared) -> None:
     """Write changed settings to `settings.toml`, and delete results of an earlier end of the training (scores,
     diagnosis, alignment, confidence) from `prepared.facts`.
@@ -79,10 +101,11 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
     before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
-    if _fixed(settings) != _fixed(before):
+    fixed, fixed_before = _fixed(settings), _fixed(before)
+    if changed := [key for key in fixed if fixed[key] != fixed_before[key]]:
         raise RunError(
-            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has "
-            "started. Train anew with --force"
+            f"{folder}: {', '.join(changed)} cannot be changed once a run has started, nor can other settings of data "
+            "and model, the seed and training.batch_tokens. Train anew with --force"
         )
     tokenizers = Tokenizers.load(folder)
     try:
@@ -119,9 +142,12 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     )
 
 
-def _fixed(settings: Settings) -> tuple[object, ...]:
-    """Return the settings that must not change on resume: they determine the model and the batches."""
-    return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
+def _fixed(settings: Settings) -> dict[str, object]:
+    """Return the settings that must not change on resume, by name: they determine the model and the batches."""
+    tree = asdict(settings)
+    keys = [(section, key) for section in ("data", "model") for key in tree[section]]
+    keys += [("training", "seed"), ("training", "batch_tokens")]
+    return {f"{section}.{key}": tree[section][key] for section, key in keys}
 
 
 def _check_start(request: Request) -> None:
@@ -144,7 +170,7 @@ def is_finished(folder: Path, prepared: Prepared) -> bool:
         return False
     newest = checkpoint.newest(folder / "checkpoints")
     if newest is not None:
-        return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
+        return checkpoint.read_progress(newest).limit_reached(prepared.settings.training) is not None
     if not (folder / "model.safetensors").exists():
         return False
     if prepared.settings.training != config.read_settings(folder).training:

@@ -132,6 +132,8 @@ def start(request: Request, group: Group) -> Run:
         return resume_run(request, group)
     if request.resume:
         request.watch(Said(f"nothing to resume in {request.folder}: starting anew"))
+        if others := resume.other_runs(request):
+            request.watch(Said(f"warning: there are other runs on this corpus: {', '.join(map(str, others))}"))
     return new_run(request, group)
 
 

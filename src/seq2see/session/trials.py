@@ -305,7 +305,8 @@ def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watc
     def forecast(seconds: float) -> None:
         """Report the maximum duration of all trials and the training, given the mean seconds per step."""
         long = finish.in_words(seconds * most)
-        watch(Said(f"trials and training: at most {long} for {most:,} steps on this CPU; --tune 0 makes no trials"))
+        line = f"trials and training: at most {long} for {most:,} steps on this CPU, plus validations"
+        watch(Said(f"{line}; --tune 0 makes no trials"))
 
     if "early" not in plan:
         found = candidates.train_all(places, early, watch, plan["minutes"], forecast)

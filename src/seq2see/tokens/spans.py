@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from seq2see.text.tags import tag_of
@@ -130,6 +130,18 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
             for number, place in enumerate(places, start=1):
                 found[place] = f"{letter} {number}/{len(places)}"
     return found
+
+
+def unknown_words(tokenizer: Tokenizer, text: str, unknown: Collection[int]) -> list[str]:
+    """Return the words of a text that have one of the tokens `unknown`, each once, in order.
+
+    For a character between words, such as a second blank, it is the code point: `U+0020`.
+    """
+    ids = tokenizer.encode([text.strip()])[0]
+    found = [span for id, span in zip(ids, read(tokenizer, text), strict=True) if id in unknown]
+    named = [text[slice(*word)] for word in words(text) if touching(found, word)]
+    between = (text[start] for start, end in found if text[start:end].isspace())
+    return list(dict.fromkeys([*named, *(f"U+{ord(blank):04X}" for blank in between)]))
 
 
 def touching(spans: Sequence[Span], span: Span) -> list[int]:

@@ -20,6 +20,7 @@ from zlib import crc32
 from torch import Tensor, nn
 
 from seq2see import bundle, storage
+from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError
 from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
@@ -30,8 +31,8 @@ negative or not below it counts as damaged.
 """
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 SOLVED = 300
-"""Number of validation pairs, all of them right, from which a task counts as solved: with a confidence of 95 %, at most
-1 % of other pairs are then wrong (rule of three).
+"""Number of validation outputs, all of them right, from which a task counts as solved: with a confidence of 95 %, at
+most 1 % of other outputs are then wrong (rule of three).
 """
 
 
@@ -46,8 +47,9 @@ class Progress:
     best_loss: float | None = None
     """Validation loss of the best model so far, by which ties of the metric are broken; None if it is not known."""
     best_step: int = 0
-    stale: int = 0
+    stale: float = 0
     """Number of validations since the best one; training stops when it reaches `training.patience`, if that is not 0.
+    A repeated perfect score with a lower loss counts in part (see `judged`).
     """
     sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
     """Sums since the last row of the log: the three of `Loss` (the loss that is minimised, the cross entropy, and the
@@ -63,6 +65,20 @@ class Progress:
     """
     device: str = ""
     """Type of the device on which `micro_tokens` was used: "cpu" or "cuda"; empty if it is not known."""
+
+    def limit_reached(self, settings: Training) -> str | None:
+        """Return which limit is reached (steps, minutes, or patience), as a text; None if training should continue."""
+        if self.step > settings.max_steps:
+            return f"the limit of {settings.max_steps:,} steps is below the {self.step:,} steps done before"
+        if self.step == settings.max_steps:
+            return f"all {settings.max_steps:,} steps done"
+        if settings.max_minutes and self.seconds >= 60 * settings.max_minutes:
+            return f"{settings.max_minutes:g} min are over"
+        if settings.patience and self.stale >= settings.patience:
+            if _is_perfect(self.best, settings.metric in LOWER_IS_BETTER):
+                return f"no better {settings.metric} is possible"
+            return f"no better {settings.metric} in {self.stale:g} validations"
+        return None
 
     def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
         """Return whether these scores are better than the best so far: by `metric`, and if that is equal, by the
@@ -106,9 +122,9 @@ class Progress:
     def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool, translated: int = 0) -> "Progress":
         """Return the progress after a validation: with the new best score if it is better, else with `stale` + 1.
 
-        A perfect score of `SOLVED` pairs or more that is repeated with a lower loss is the new best one, but counts as
-        stale: otherwise a task that is solved early would be trained to the last step, because its loss falls until
-        then. With fewer pairs, a perfect score may be luck.
+        A perfect score that is repeated with a lower loss is the new best one, but counts as stale: otherwise a task
+        that is solved early would be trained to the last step, because its loss falls until then. With fewer than
+        `SOLVED` outputs, a perfect score may be luck, so that it counts for as much less as there are fewer.
 
         Args:
             translated: Number of pairs that were translated for the metric.
@@ -118,9 +134,14 @@ class Progress:
         loss = scores.get("loss", math.nan)
         found = None if math.isnan(loss) else loss
         score = scores[metric]
-        is_perfect = score <= 0 if lower_is_better else score >= 100  # sacreBLEU's best is slightly more than 100
-        stale = self.stale + 1 if is_perfect and score == self.best and translated >= SOLVED else 0
+        is_repeated = score == self.best and _is_perfect(score, lower_is_better)
+        stale = self.stale + min(1, translated / SOLVED) if is_repeated else 0
         return replace(self, best=scores[metric], best_loss=found, best_step=self.step, stale=stale)
+
+
+def _is_perfect(score: float | None, lower_is_better: bool) -> bool:
+    """Return whether a score cannot be better; sacreBLEU's best is slightly more than 100."""
+    return score is not None and (score <= 0 if lower_is_better else score >= 100)
 
 
 def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:

@@ -310,7 +310,7 @@ class _Loop:
         if minutes := self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))
             self.time_share = progress.seconds / (60 * minutes)
-        return limit_reached(progress, self.settings)
+        return progress.limit_reached(self.settings)
 
 
 @contextlib.contextmanager
@@ -435,17 +435,6 @@ def in_bfloat16(settings: Training, device: torch.device) -> bool:
     if device.type != "cuda" or settings.precision == "float32":
         return False
     return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def limit_reached(progress: Progress, settings: Training) -> str | None:
-    """Return which limit is reached (steps, minutes, or patience), as a text; None if training should continue."""
-    if progress.step >= settings.max_steps:
-        return f"all {settings.max_steps:,} steps done"
-    if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
-        return f"{settings.max_minutes:g} min are over"
-    if settings.patience and progress.stale >= settings.patience:
-        return f"no better {settings.metric} in {progress.stale} validations"
-    return None
 
 
 def _chosen_by_first(group: Group, choose: Callable[[], Path | None]) -> Path | None:

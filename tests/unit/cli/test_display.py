@@ -46,6 +46,18 @@ def test_minutes_that_are_allowed_count_from_the_beginning(capsys: pytest.Captur
     assert last_line(capsys).endswith("0:10 left")
 
 
+def test_a_line_between_two_rows_of_the_log_repeats_no_old_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2see.cli.display.QUIET_SECONDS", -1)
+    display = Display()
+    display.show(began(0, 0.0))
+    display.show(trained(50, 5.0))
+    assert last_line(capsys) == "step      50  loss 1.000  learning rate 1.0e-03  100 tokens/s  1:35 left"
+    display.show(Stepped(95, 9.5))
+    assert last_line(capsys) == "step      95  1:30 left"
+
+
 def test_after_going_back_the_steps_that_are_lost_do_not_count(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,15 @@ def test_a_cache_spares_the_search_and_changes_nothing(cli, trained, monkeypatch
     assert cli("translate", trained, "--cache", "--sample", stdin=b"x").code == 2
 
 
+def test_lines_with_some_unknown_text_are_told_once(cli, trained):
+    said = cli("translate", trained, stdin=b"cab\nca\xc3\xa9\nbad\nc<X> <Y> <Y>\n").err.splitlines()
+    assert said == ["line 2: has text that the model does not know: ca\u00e9; 2 lines have such text"]
+    [line] = cli("translate", trained, stdin=b"a" + b" <X%d>" * 8 % (*range(8),)).err.splitlines()
+    assert (
+        line == "line 1: has text that the model does not know: <X0> <X1> <X2> <X3> <X4> and 4 more"
+    )  # with the blank
+
+
 def test_bytes_and_the_unknown_token_are_not_learned():
     spellings = ["<pad>", "<unk>", "<s>", "</s>", "<0x00>", "<0xFF>", "▁", "▁a", "0x00", " "]
     assert translate._unlearned(spellings) == ({6, 9}, {1, 4, 5})

@@ -130,6 +130,15 @@ def test_a_run_that_ended_early_is_told_in_one_line(rows: list[dict[str, Any]], 
     assert line.endswith(f"): {words}")
 
 
+def test_a_time_limit_ends_the_warm_up() -> None:
+    rows = [trained(50, 5.0) | {"seconds": 30.0}, validated(60, 5.0)]
+    limited = {"warmup_steps": 100, "max_steps": 600, "schedule": "cosine"}
+    (line,) = judged(["q"] * 60, upper(WORDS), rows=rows, **limited, max_minutes=1).findings
+    assert line.endswith("60 steps are too few")
+    (line,) = judged(["q"] * 60, upper(WORDS), rows=rows, **limited, max_minutes=9).findings
+    assert line.endswith("60 steps are too few, warm-up takes 100 steps")
+
+
 def test_a_loss_that_was_not_finite() -> None:
     rows = [trained(50, 2.0), validated(100, 2.0), trained(150, math.nan), validated(200, math.nan, best=False)]
     line, cause = judged(["q"] * 60, upper(WORDS), rows=rows).findings

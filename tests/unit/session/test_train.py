@@ -199,9 +199,12 @@ def test_the_size_of_files_with_commas_or_blanks_in_their_names_is_known(tmp_pat
 def test_a_forecast_knows_the_time_limit_and_the_size_of_the_corpus() -> None:
     training = Training(max_steps=5000, batch_tokens=4096)
     assert finish.forecast(training, 0.5, 100_000) == (
-        "at most 41 min 40 s for 5,000 steps on this CPU, at 8,192 tokens/s"
+        "at most 41 min 40 s for 5,000 steps on this CPU, plus validations, at 8,192 tokens/s"
     )
     assert finish.forecast(training, 0.5, 512).endswith("at 1,024 tokens/s")
     limited = finish.forecast(replace(training, max_minutes=2), 0.5, 100_000)
     assert limited == "about 240 of 5,000 steps in 2 min on this CPU, at 8,192 tokens/s"
     assert "at most 41 min" in finish.forecast(replace(training, max_minutes=60), 0.5, 100_000)
+    cosine = replace(training, schedule="cosine", warmup_steps=400, max_minutes=2)
+    assert finish.forecast(cosine, 0.5, 100_000) == limited + "; warm-up ends after 20 s"
+    assert finish.forecast(replace(cosine, warmup_steps=30), 0.5, 100_000) == limited

@@ -34,6 +34,17 @@ def test_what_was_read(made):
         assert whole == "bad한국cab"
 
 
+def test_words_with_unknown_tokens_are_named():
+    texts = [f"<RX_{number}> CC(=O)O" for number in range(1, 4)] * 10
+    words = TagWords(frozenset(f"<RX_{number}> " for number in range(1, 4)))
+    made = tokenizers.train("pattern", texts, 60, pattern="smiles", words=words)
+    assert spans.unknown_words(made, "<RX_3> CCO", {special.UNKNOWN}) == []
+    assert spans.unknown_words(made, " <RX_99> CCO <RX_99>", {special.UNKNOWN}) == ["<RX_99>", "U+0020"]
+    assert spans.unknown_words(made, "<RX_3>  CCO", {special.UNKNOWN}) == ["U+0020"]
+    plain = tokenizers.train("symbols", ["a bad cab"] * 9, 30)
+    assert spans.unknown_words(plain, "a bed bad cub bed", {special.UNKNOWN}) == ["bed", "cub"]
+
+
 def test_what_was_written(made):
     text = "a bad 한국 cab"
     ids = made.encode([text])[0]

@@ -251,15 +251,18 @@ def test_among_equal_scores_the_loss_tells(pairs: Store, tmp_path: Path) -> None
         ("exact", 100.0, False, 300, 8),
         ("error_rate", 0.0, True, 300, 8),
         ("bleu", 100.00000000000004, False, 300, 8),  # as sacreBLEU computes it
-        ("exact", 100.0, False, 299, 10),  # too few to call it solved
-        ("exact", 99.0, False, 300, 10),
+        ("exact", 100.0, False, 299, 10),  # slightly less sure
+        ("exact", 100.0, False, 600, 8),
+        ("exact", 100.0, False, 150, 12),
+        ("exact", 100.0, False, 100, 14),
+        ("exact", 99.0, False, 300, 14),
     ],
 )
 def test_a_solved_task_ends_although_its_loss_still_falls(
     pairs: Store, tmp_path: Path, metric: str, perfect: float, lower_is_better: bool, translated: int, steps: int
 ) -> None:
-    settings = replace(SETTINGS, max_steps=10, patience=2, metric=metric, average=1)
-    found = iter([(50.0, 5.0), (perfect, 4.0), (perfect, 3.0), (perfect, 2.0), (perfect, 1.0)])
+    settings = replace(SETTINGS, max_steps=14, patience=2, metric=metric, average=1)
+    found = iter([(50.0, 7.0), *((perfect, float(loss)) for loss in range(6, 0, -1))])
     events = run(
         make(),
         pairs,
@@ -271,6 +274,7 @@ def test_a_solved_task_ends_although_its_loss_still_falls(
     )
     assert all(event.best for event in of(Validated, events))  # the model with the lowest loss is kept
     assert events[-1].step == steps
+    assert events[-1].reason == (f"no better {metric} is possible" if steps < 14 else "all 14 steps done")
 
 
 def test_higher_may_be_better(pairs: Store, tmp_path: Path) -> None:
@@ -278,6 +282,14 @@ def test_higher_may_be_better(pairs: Store, tmp_path: Path) -> None:
     events = run(make(), pairs, tmp_path, settings, validate=scores(1.0, 2.0, 1.5), lower_is_better=False)
     assert [event.best for event in of(Validated, events)][:3] == [True, True, False]
     assert events[-1].step == 6
+
+
+def test_a_limit_below_the_steps_done_before_is_told_as_such(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=6, validate_every=2)
+    run(make(), pairs, tmp_path, settings)
+    assert run(make(), pairs, tmp_path, settings)[-1].reason == "all 6 steps done"
+    end = run(make(), pairs, tmp_path, replace(settings, max_steps=3))[-1]
+    assert (end.step, end.reason) == (6, "the limit of 3 steps is below the 6 steps done before")
 
 
 def test_minutes_stop_and_the_model_is_validated_and_saved(pairs: Store, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@ import math
 
 import pytest
 
-from seq2see.training.schedule import KNOWN_SPEED, noam, rate
+from seq2see.config import Training
+from seq2see.training.schedule import KNOWN_SPEED, is_warmed_up, noam, rate
 
 PAPER = {"peak": 0.0, "d_model": 512, "warmup_steps": 4000, "max_steps": 100_000}
 OWN = {"peak": 0.003, "d_model": 64, "warmup_steps": 100, "max_steps": 1100}
@@ -64,7 +65,7 @@ def test_a_time_limit_ends_the_cosine_before_the_last_step():
     assert at(350, 0.5) == pytest.approx(0.0015), "the time is further than the steps"
     assert at(350, 1.0) == pytest.approx(0, abs=1e-12)
     assert at(350, 1.2) == pytest.approx(0, abs=1e-12), "a step that takes long may end after the limit"
-    assert at(50, 0.5) == pytest.approx(0.00075), "warm-up is not over when half of the time is"
+    assert at(50, 0.5) == pytest.approx(0.0015), "warm-up is over when half of the time is"
     assert rate(350, schedule="noam", time_share=0.9, **OWN) == rate(350, schedule="noam", **OWN)
 
 
@@ -72,3 +73,33 @@ def test_the_cosine_of_a_time_limit_falls_evenly_whatever_the_speed():
     rates = [rate(step, schedule="cosine", time_share=step / 200, **OWN) for step in range(101, 201)]
     assert all(later < earlier for earlier, later in itertools.pairwise(rates))
     assert rates[-1] == pytest.approx(0, abs=1e-12)
+
+
+def test_a_short_time_limit_shortens_the_warm_up():
+    options = OWN | {"warmup_steps": 400, "max_steps": 6620}
+    rates = [rate(step, schedule="cosine", time_share=step / 222, **options) for step in range(1, 223)]
+    assert max(rates) == pytest.approx(0.5 * 0.003 * (1 + math.cos(math.pi * 37 / 222)), rel=0.01)
+    assert rates.index(max(rates)) + 1 == 37, "a sixth of the steps for which there is time"
+    assert all(later > earlier for earlier, later in itertools.pairwise(rates[:37]))
+    assert max(later - earlier for earlier, later in itertools.pairwise(rates[:37])) < 0.1 * 0.003, "without a jump"
+    assert rates[-1] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("warmup_steps", [1, 50, 183, 184, 500, 1100, 2000])
+def test_a_time_limit_that_is_not_reached_changes_nothing(warmup_steps):
+    options = OWN | {"warmup_steps": warmup_steps}
+    for step in range(1, 1101):
+        by_steps = rate(step, schedule="cosine", **options)
+        assert rate(step, schedule="cosine", time_share=0.9999 * step / 1100, **options) == by_steps
+        hardly = rate(step, schedule="cosine", time_share=1.0001 * step / 1100, **options)
+        assert hardly <= by_steps * 1.0001
+
+
+def test_whether_the_warm_up_is_over():
+    training = Training(schedule="cosine", warmup_steps=400, max_steps=6620)
+    assert not is_warmed_up(222, 150.0, training)
+    assert is_warmed_up(400, 150.0, training)
+    limited = Training(schedule="cosine", warmup_steps=400, max_steps=6620, max_minutes=2.5)
+    assert is_warmed_up(222, 150.0, limited)
+    assert not is_warmed_up(30, 20.0, limited)
+    assert not is_warmed_up(222, 150.0, Training(schedule="noam", warmup_steps=400, max_steps=6620, max_minutes=2.5))
