@@ -111,6 +111,16 @@ def test_a_picture(cli) -> None:
         assert image.width > 800
 
 
+def test_more_columns_than_training_accepts_are_an_error(cli) -> None:
+    Path("three.tsv").write_text("\n".join(f"{line}\tnote {number}" for number, line in enumerate(good(30))) + "\n")
+    ended = cli("doctor", "three.tsv")
+    assert "error    further, 30 pairs (100 %): more than two columns. Training refuses it." in ended.out
+    assert "--source-column 1 --target-column 2" in ended.out
+    refused = cli("train", "three.tsv")
+    assert refused.code == 2
+    assert "'note 0'. To choose, add for example: --source-column 1" in refused.err
+
+
 def test_against_a_test_set(cli) -> None:
     lines = good(300)
     Path("train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")

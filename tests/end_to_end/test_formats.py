@@ -87,7 +87,7 @@ def test_columns(cli) -> None:
     assert ended.code == 2
     assert ended.err == (
         "seq2see: chat.csv: no column 'Lable' (--source-column). Did you mean 'label'? "
-        "The columns are Q, A, label; their numbers count from 1\n"
+        "The columns are 'Q', 'A', 'label'; their numbers count from 1\n"
     )
 
 

@@ -193,12 +193,12 @@ class Pairs:
                 names.pop()
             if len(names) > 2 and not self.references:
                 options = columns.options_for(names)
-                advice = f"Only the first two are examined. To choose, add for example: {options}"
+                advice = f"Training refuses it. Only the first two are examined. To choose, add for example: {options}"
                 faults.tell("further", "more than two columns", advice)
                 if not faults.lenient:
                     raise DataError(
                         f"{path}, line {number}: {columns.count(names)}, expected 2 (source{SEPARATORS[self.format]}"
-                        f"target). To choose among {columns.listed(names)}, add for example: {options}"
+                        f"target). The first row is {columns.listed(names)}. To choose, add for example: {options}"
                     )
             elif len(names) > 2:
                 advice = f"to choose, add for example: {columns.options_for(names)}"

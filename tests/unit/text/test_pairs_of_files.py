@@ -507,18 +507,18 @@ class TestChosenColumns:
     def test_no_such_column(self) -> None:
         assert complaint(self.table("csv"), columns=Sides("text on", "3")) == (
             "x.csv: no column 'text on' (--source-column). Did you mean 'Text one'? "
-            "The columns are id, Text one, Réponse, note; their numbers count from 1"
+            "The columns are 'id', 'Text one', 'Réponse', 'note'; their numbers count from 1"
         )
         assert complaint("x.csv", columns=Sides("1", "9")) == (
             "x.csv: no column '9' (--target-column). "
-            "The columns are id, Text one, Réponse, note; their numbers count from 1"
+            "The columns are 'id', 'Text one', 'Réponse', 'note'; their numbers count from 1"
         )
         for number in ("0", "-1", ""):
             assert "no column" in complaint("x.csv", columns=Sides(number, "1"))
 
     def test_only_one_or_twice_the_same(self) -> None:
         assert complaint(self.table("csv"), columns=Sides("2", None)) == (
-            "x.csv: 4 columns (id, Text one, Réponse, note): give --target-column, too"
+            "x.csv: 4 columns ('id', 'Text one', 'Réponse', 'note'): give --target-column, too"
         )
         assert complaint("x.csv", columns=Sides("2", "Text one")) == (
             "x.csv: column 'Text one' cannot be both source and target"
@@ -580,7 +580,7 @@ class TestKnownColumns:
     def test_languages_choose_and_turn_around(self) -> None:
         write("x.csv", "en,de,fr\na,b,c\n")
         assert complaint("x.csv") == (
-            "x.csv: 3 languages, en, de, fr. Choose two, for example: --source-column en --target-column de"
+            "x.csv: 3 languages, 'en', 'de', 'fr'. Choose two, for example: --source-column en --target-column de"
         )
         assert sides(Pairs("x.csv", ReadingOptions(columns=Sides("en", "de")))) == [("a", "b")], "as the message says"
         assert sides(Pairs("x.csv", ReadingOptions(columns=Sides("3", "1")))) == [("c", "a")]
@@ -600,8 +600,8 @@ class TestKnownColumns:
 
     def test_others_are_an_error_that_shows_the_way(self) -> None:
         assert complaint(write("x.csv", "id,text,class\n1,a,b\n")) == (
-            "x.csv, line 1: 3 columns, expected 2 (source,target). To choose among id, text, class, "
-            "add for example: --source-column text --target-column class"
+            "x.csv, line 1: 3 columns, expected 2 (source,target). The first row is 'id', 'text', 'class'. "
+            "To choose, add for example: --source-column text --target-column class"
         )
         assert complaint(write("x.tsv", "Hello there\tyou\t7\n")).endswith(
             "--source-column 1 --target-column 2 (or, if the first line is a header, the names in it)"
@@ -703,7 +703,7 @@ class TestJsonFields:
         write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
         assert complaint("x.jsonl", columns=Sides("qestion", "answer")).startswith(
             "x.jsonl, line 1: no text in 'qestion'; x.jsonl, line 2: no text in 'qestion' and 'answer'. "
-            "Did you mean 'question'? There are question, answer."
+            "Did you mean 'question'? There are 'question', 'answer'."
         )
         assert "line 1: no text" in complaint(write("y.jsonl", "7\n"), columns=Sides("a", "b"))
 
@@ -729,12 +729,12 @@ class TestJsonFields:
         write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
         assert complaint("x.jsonl").startswith("x.jsonl, line 2: no text in 'answer'.")
         message = complaint(write("y.jsonl", '{"en": "a", "de": "b", "fr": "c"}\n'))
-        assert message.endswith("To choose among en, de, fr, add for example: --source-column en --target-column de")
+        assert message.endswith("To choose among 'en', 'de', 'fr', add for example: --source-column en --target-column de")
 
     def test_fields_are_named_and_the_options_to_choose(self) -> None:
         shape = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
         assert complaint(write("x.jsonl", '{"frage": "a", "antwort": "b", "n": 1}\n')) == (
-            f"x.jsonl, line 1: {shape}. To choose among frage, antwort, "
+            f"x.jsonl, line 1: {shape}. To choose among 'frage', 'antwort', "
             "add for example: --source-column frage --target-column antwort"
         )
         assert complaint(write("y.jsonl", '{"id": "7", "translation": {"en": "a", "de": "b"}}\n')).endswith(
