@@ -126,8 +126,8 @@ def test_against_a_test_set(cli) -> None:
     Path("train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     Path("test.tsv").write_text("\n".join([*lines[:3], lines[7].upper().replace("\t", " !\t"), "x y\tz"]) + "\n")
     ended = cli("doctor", "train.tsv", "--against", "test.tsv", "--write", "clean.tsv")
-    assert "3 of its 5 sources are here; rows with the same target: 3" in ended.out
-    assert "a near-duplicate of the source is in the other set: 1 of its 5" in ended.out
+    assert "3 of the 5 sources of that set are in this corpus, " in ended.out
+    assert "a near-duplicate of the source is in the --against set: 1 of the 5" in ended.out
     assert len(list(Pairs("clean.tsv"))) == 296
 
 
@@ -241,11 +241,16 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     assert ended.code == 0
     told = [line for line in ended.err.splitlines() if line.startswith("doctor: ")]
     assert told == [
-        "doctor: 20 pairs (15 %): source is in the other set: 10 of its 10 sources are here; "
-        "rows with the same target: 20",
+        "doctor: 20 pairs (15 %): source is also in the validation set: 10 of the 10 sources of that set are "
+        "in the training pairs, so that scores on it are higher than on new texts; pairs with the same target: 20",
         "doctor: 30 pairs (23 %): duplicate of an earlier pair",
         "doctor: for details, run: seq2see doctor twice.tsv --against valid.tsv",
     ]
+    known = "10 of 10 sources of the validation set are also in the training pairs"
+    assert f"warning: {known}, so that its scores are higher than on new texts\n" in ended.err
+    report = Path("run/report.html").read_text()
+    assert f"Note that {known}, which makes its scores too good" in report
+    assert "seq2see evaluate run PAIRS" in report
     Path("twice.dat").write_bytes(Path("twice.tsv").read_bytes())
     options = ["--format", "tsv", "--source-column", "2", "--target-column", "1"]
     ended = cli("train", "twice.dat", "valid.tsv", *options, "--out", "other", *QUICK)

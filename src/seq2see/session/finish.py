@@ -96,6 +96,8 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     run = Run(folder)
     findings = write_report(run, prepared)
     measure_alignment(run, prepared)
+    if known := _seen_in_training(prepared.facts):
+        watch(Said(f"warning: {known}, so that its scores are higher than on new texts"))
     for line in findings:
         watch(Said(f"warning: {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
@@ -197,6 +199,16 @@ def _scored_part(prepared: Prepared) -> str:
     return f"{REPORTED:,} of {pairs:,} validation pairs" if pairs > REPORTED else f"all {pairs:,} validation pairs"
 
 
+def _seen_in_training(facts: Mapping[str, Any]) -> str:
+    """Return a statement that validation pairs, or their sources, were trained on; an empty text if few were."""
+    if "validated_on_training_pairs" in facts:
+        return "the validation set consists of training pairs"
+    seen = facts.get("validation_pairs_with_training_sources")
+    if isinstance(seen, int):  # a damaged manifest may have something else
+        return f"{seen:,} of {facts['validation_pairs']:,} sources of the validation set are also in the training pairs"
+    return ""
+
+
 def write_report(run: Run, prepared: Prepared) -> list[str]:
     """Write `report.html`: learning curves, and scores and translations of some validation pairs by the finished model.
 
@@ -211,6 +223,8 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
     found = _diagnose(run, prepared, shown, evaluation)
     facts = run.manifest
     scored_on = f"{_scored_part(prepared)}, greedy search"
+    known = _seen_in_training(facts)
+    why = f"Note that {known}" if known else "The validation set has chosen this model"
     facts["diagnosis"] = {"scored_on": scored_on} | asdict(found)
     storage.write_manifest(run.folder, facts)
     report.write(
@@ -228,9 +242,8 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
         settings=asdict(run.settings),
         scores=report.ScoredSet(
             "validation set",
-            f"{scored_on}. The validation set has chosen this model, which makes its scores too good: score pairs that "
-            f"it has never seen with seq2see evaluate {run.folder.name} PAIRS, and they are added here. "
-            + evaluation.note,
+            f"{scored_on}. {why}, which makes its scores too good: score pairs that it has never seen with seq2see evaluate "
+            f"{run.folder.name} PAIRS, and they are added here. " + evaluation.note,
             evaluation.rows,
         ),
         samples=[

@@ -37,12 +37,12 @@ from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.transformer import Transformer
 from seq2see.session import hallucination, suggest
-from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
+from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch, noting_sources
 from seq2see.session.survey import HASH, Decides, Survey, as_count, by_either, by_source, held_out, to_hold_out
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.rows import ReadingOptions, write_pairs
+from seq2see.text.rows import write_pairs
 from seq2see.text.tags import tagged
 from seq2see.tokens import aligner, store
 from seq2see.tokens.store import Store, Tokenizers
@@ -75,7 +75,7 @@ def reporter(request: Request) -> Callable[[str], None]:
 
 def open_corpus(request: Request) -> Corpus:
     """Open the requested training pairs; download the corpus if it is not in the cache."""
-    return corpora.open_corpus(request.pairs, _reading(request), request.watch)
+    return corpora.open_corpus(request.pairs, request.reading_options, request.watch)
 
 
 def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
@@ -84,15 +84,7 @@ def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
         return None
     if request.valid is None:
         return corpus.valid
-    return corpora.for_validation(str(request.valid), _reading(request), request.watch)
-
-
-def _reading(request: Request) -> ReadingOptions:
-    options = request.reading
-    given = (options.get("source_column"), options.get("target_column"))
-    columns = Sides(*(None if each is None else str(each) for each in given))
-    languages = Sides(options.get("source_language"), options.get("target_language"))
-    return ReadingOptions(options.get("format"), columns, languages)
+    return corpora.for_validation(str(request.valid), request.reading_options, request.watch)
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
@@ -113,7 +105,8 @@ def read_validation(given: Iterable[Pair] | None) -> list[Pair]:
     """Return the validation pairs as a list, empty for None; faulty files, and files without pairs, raise an error."""
     pairs = [] if given is None else list(given)
     if given is not None and not pairs:
-        raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
+        names = ", ".join(given.files) if isinstance(given, corpora.Parts) else "the validation set"
+        raise DataError(f"{names}: no usable pair to validate on (a pair needs text on both sides)")
     return pairs
 
 
@@ -181,20 +174,16 @@ def limit_length(found: Survey, data: Data, tokenizers: Tokenizers | None, most:
     """
     sample, limit = found.sample, data.max_length
     bytes_of_longer = [max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample]
-    if not _many_exceed(limit, bytes_of_longer):  # a token has at least one byte
+    if not _are_many(sum(size > limit for size in bytes_of_longer), len(sample)):  # a token has at least one byte
         return limit, found
     tokenizers = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
     lengths = store.longer_sides(sample, tokenizers)
-    if not _many_exceed(limit, lengths):
+    if not _are_many(sum(length > limit for length in lengths), len(sample)):
         return limit, found
     enough = sorted(lengths)[int(0.995 * len(lengths))]
     limit = max(limit, min(most, 64 * math.ceil(enough / 64)))
     kept = [pair for pair, length in zip(sample, lengths, strict=True) if length <= limit]
-    return limit, found.only(kept) if kept and _many_exceed(limit, lengths) else found
-
-
-def _many_exceed(limit: int, lengths: Sequence[int]) -> bool:
-    return _are_many(sum(length > limit for length in lengths), len(lengths))
+    return limit, found.only(kept) if kept and _are_many(len(sample) - len(kept), len(sample)) else found
 
 
 def _are_many(some: int, total: int) -> bool:
@@ -240,7 +229,7 @@ def write_corpus(
     tokenizers.save(folder)
     say(f"tokenising {total:,} pairs")
     valid_pairs = store.for_validation("the validation set", given, tokenizers, limit, say, refuse=True)
-    train, kept_out, too_long = _write_training(folder, corpus, is_held_out, settings, tokenizers, base)
+    train, kept_out, too_long, met = _write_training(folder, corpus, is_held_out, given, settings, tokenizers, base)
     counts = {"pairs": len(train), "source_tokens": train.source_tokens, "target_tokens": train.target_tokens}
     if settings.data.hallucination:
         train = hallucination.rewrite(folder, corpus, is_held_out, survey.sample, settings, tokenizers)
@@ -273,6 +262,8 @@ def write_corpus(
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
         **({"validated_on_training_pairs": True} if is_learned else {}),
     }
+    if _are_many(seen := sum(pair.source in met for pair in valid_pairs), len(valid_pairs)):
+        facts["validation_pairs_with_training_sources"] = seen
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
 
 
@@ -315,12 +306,18 @@ def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, request: Request) ->
 
 
 def _write_training(
-    folder: Path, corpus: Corpus, is_held_out: Decides, settings: Settings, tokenizers: Tokenizers, base: Base | None
-) -> tuple[Store, list[Pair], store.TooLong]:
+    folder: Path,
+    corpus: Corpus,
+    is_held_out: Decides,
+    given: list[Pair],
+    settings: Settings,
+    tokenizers: Tokenizers,
+    base: Base | None,
+) -> tuple[Store, list[Pair], store.TooLong, set[str]]:
     """Tokenise the training pairs into the store `corpus/train`, and return it, with the pairs held out for validation.
 
-    Of both, pairs that are too long are left out; their counts are returned, too. The pairs are read once, from the
-    first to the last, and only those that are held out are kept in memory.
+    Of both, pairs that are too long are left out; their counts are returned, too, and the sources of `given` that are
+    also training sources. The pairs are read once, and only those that are held out are kept in memory.
     """
     limit, with_tag = settings.data.max_length, _tagging(settings)
     kept_out: list[Pair] = []
@@ -332,10 +329,11 @@ def _write_training(
             else:
                 yield with_tag(pair)
 
-    pairs = training() if base is None else base.noting_sources(training())
+    met: set[str] = set()
+    pairs = noting_sources(training() if base is None else base.noting_sources(training()), given, met)
     train, too_long = store.write_tokenised(folder, "train", pairs, tokenizers, limit, corpus.name)
     kept_out, also_too_long = store.short_enough(kept_out, tokenizers, limit)
-    return train, kept_out, too_long + also_too_long
+    return train, kept_out, too_long + also_too_long, met
 
 
 def _learned_pairs(chosen: Chosen, tokenizers: Tokenizers) -> list[Pair]:
