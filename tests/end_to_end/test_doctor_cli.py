@@ -237,7 +237,7 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     lines = good(100)
     Path("twice.tsv").write_text("\n".join([*lines, *lines[:30]]) + "\n", encoding="utf-8")
     Path("valid.tsv").write_text("\n".join(lines[:10]) + "\n", encoding="utf-8")
-    ended = cli("train", "twice.tsv", "--valid", "valid.tsv", "--out", "run", *QUICK)
+    ended = cli("train", "twice.tsv", "--valid", "valid.tsv", "--out", "runs/a run", *QUICK)
     assert ended.code == 0
     told = [line for line in ended.err.splitlines() if line.startswith("doctor: ")]
     assert told == [
@@ -248,14 +248,14 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     ]
     known = "10 of 10 sources of the validation set are also in the training pairs"
     assert f"warning: {known}, so that its scores are higher than on new texts\n" in ended.err
-    report = Path("run/report.html").read_text()
+    report = Path("runs/a run/report.html").read_text()
     assert f"Note that {known}, which makes its scores too good" in report
-    assert "seq2see evaluate run PAIRS" in report
+    assert "seq2see evaluate &#39;runs/a run&#39; PAIRS" in report
     Path("twice.dat").write_bytes(Path("twice.tsv").read_bytes())
     options = ["--format", "tsv", "--source-column", "2", "--target-column", "1"]
     ended = cli("train", "twice.dat", "valid.tsv", *options, "--out", "other", *QUICK)
     assert f"doctor: for details, run: seq2see doctor twice.dat valid.tsv {' '.join(options)}\n" in ended.err
-    assert json.loads(Path("run/manifest.json").read_text())["pairs"] == 130
+    assert json.loads(Path("runs/a run/manifest.json").read_text())["pairs"] == 130
 
 
 def test_carriage_returns_alone_are_told_by_both(cli) -> None:

@@ -5,6 +5,7 @@ A forecast of the duration of a training on a CPU is here, too.
 
 import contextlib
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -243,7 +244,7 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
         scores=report.ScoredSet(
             "validation set",
             f"{scored_on}. {why}, which makes its scores too good: score pairs that it has never seen with seq2see evaluate "
-            f"{run.folder.name} PAIRS, and they are added here. " + evaluation.note,
+            f"{shlex.quote(str(run.folder))} PAIRS, and they are added here. " + evaluation.note,
             evaluation.rows,
         ),
         samples=[
