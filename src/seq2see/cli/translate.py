@@ -71,6 +71,7 @@ def translate(
     """Translate standard input to standard output, line by line or, with --text, as a document."""
     _check_document(text, markup, bool(sample or n_best > 1 or prefix or alignments))
     _check_sampling(sample, n_best, cache)
+    sampling = options.sampling(sample, temperature, top_k, top_p, seed)
     from seq2see.decoding.shared_engine import Shared
     from seq2see.decoding.translator import encode_prefix
     from seq2see.documents.glossary import Glossary
@@ -89,7 +90,6 @@ def translate(
         chosen = options.pick_engine(run, engine, precision, None)
         _translate_text(run, options.with_cache(run, chosen) if cache else chosen, markup, beam, to, terms, as_json)
         return
-    sampling = (temperature, top_k, top_p, seed) if sample else None
     with ranks.joined() as group:
         chosen = group.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
         chosen = options.with_cache(run, chosen) if cache else chosen
