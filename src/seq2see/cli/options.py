@@ -133,11 +133,16 @@ def sampling(
     sample: bool, temperature: float, top_k: int, top_p: float, seed: int | None
 ) -> tuple[float, int, float, int | None] | None:
     """Return the options of --sample for `pick_engine`, None without it; raise an error if it is missing."""
-    given = {"--temperature": temperature != 1, "--top-k": top_k != 0, "--top-p": top_p != 1, "--seed": seed is not None}
+    given = {
+        "--temperature": temperature != 1,
+        "--top-k": top_k != 0,
+        "--top-p": top_p != 1,
+        "--seed": seed is not None,
+    }
     if sample:
         return temperature, top_k, top_p, seed
     if names := [name for name, is_given in given.items() if is_given]:
-        raise SettingError(f"{', '.join(names)}: only with --sample. Add --sample, or leave {' and '.join(names)} out")
+        raise SettingError(f"{', '.join(names)}: only with --sample. Add --sample, or leave it out")
     return None
 
 

@@ -17,7 +17,7 @@ from seq2see.cli.messages import echo, progress, write_line
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
 from seq2see.machine import has_torch
-from seq2see.text import rows
+from seq2see.text import languages, rows
 
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
@@ -165,7 +165,7 @@ def _translate_text(
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
-        raise DataError(f"standard input, line {line}: not UTF-8. Convert the input, for example with iconv") from None
+        raise _not_utf_8(line, data[problem.start : problem.start + rows.BEGINNING]) from None
     document.check_format(markup)
     if not run.text_options.is_language:
         echo(
@@ -287,9 +287,14 @@ def _decoded(line: bytes, number: int) -> str:
     try:
         return line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError:
-        raise DataError(
-            f"standard input, line {number}: not UTF-8. Convert the input, for example with iconv"
-        ) from None
+        raise _not_utf_8(number, line) from None
+
+
+def _not_utf_8(number: int, undecoded: bytes) -> DataError:
+    """Return the error for a line of standard input; its encoding is guessed by the bytes that cannot be decoded."""
+    encoding = languages.guess_encoding([undecoded])
+    how = f"It is probably {encoding}. Convert it: iconv -f {encoding} -t UTF-8" if encoding else "Convert it to UTF-8"
+    return DataError(f"standard input, line {number}: not UTF-8. {how}")
 
 
 def _pauses() -> bool:

@@ -28,7 +28,7 @@ import seq2see
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Data, Overlay, Settings
-from seq2see.errors import DataError
+from seq2see.errors import DataError, SettingError
 from seq2see.evaluation import validation
 from seq2see.evaluation.evaluations import error_unit
 from seq2see.kernels import threads
@@ -84,6 +84,8 @@ def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
         return None
     if request.valid is None:
         return corpus.valid
+    if str(request.valid).startswith("-"):
+        raise SettingError(f"--valid {request.valid}: expected pairs, or how many to hold out, such as 500 or 2%")
     return corpora.for_validation(str(request.valid), request.reading_options, request.watch)
 
 
@@ -98,7 +100,7 @@ def check_corpus(corpus: Corpus, survey: Survey, request: Request) -> None:
     for note in corpus.train.notes:
         request.watch(Said(note))
     if not survey.pairs:
-        raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
+        raise DataError(f"{', '.join(corpus.train.files)}: no usable pair (a pair needs text on both sides)")
 
 
 def read_validation(given: Iterable[Pair] | None) -> list[Pair]:

@@ -134,5 +134,5 @@ def test_a_user_may_give_codes_and_names_of_languages(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "xx yy", "!!", "../../x", "de-", "a/b"])
 def test_other_texts_are_no_languages(text: str) -> None:
-    with pytest.raises(SettingError, match="--target-language .*: not a language code"):
+    with pytest.raises(SettingError, match=r"--target-language .*: not a language code"):
         languages.checked(Sides("en", text))

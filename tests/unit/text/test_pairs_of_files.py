@@ -146,6 +146,10 @@ class TestColumns:
         assert complaint("corpus.tsv", references=True).endswith("(source<TAB>target)")
 
     def test_one_column_with_a_comma(self) -> None:
+        assert complaint(write("none.tsv", "IN: jump OUT: JUMP\n\nIN: run OUT: RUN\n")) == (
+            "none.tsv, lines 1 and 3: 1 column, expected 2 (source<TAB>target). "
+            "No line has a tab: replace what separates source and target by a tab"
+        )
         expected = "corpus.tsv, line 2: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?"
         assert complaint(write("corpus.tsv", "a\tb\nc,d\n")) == expected
 
@@ -325,7 +329,8 @@ class TestParallel:
         write("train.en", "x\n" * sources)
         write("train.ko", "y\n" * targets)
         assert complaint("train.en,train.ko") == (
-            f"train.en has {sources} lines, train.ko has {targets}: parallel files must have the same number of lines"
+            f"train.en has {sources} lines, train.ko has {targets}: parallel files must have the same number of lines. "
+            "Find the place: seq2see doctor train.en,train.ko"
         )
 
     def test_tabs_are_text(self) -> None:
@@ -401,7 +406,7 @@ class TestBytes:
     def test_truncated_gz(self) -> None:
         whole = gzip.compress(b"a\tb\n" * 1_000)
         Path("x.tsv.gz").write_bytes(whole[:-12])
-        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a whole .gz file (")
+        assert complaint("x.tsv.gz").startswith("x.tsv.gz: damaged or cut short")
 
     def test_damaged_gz(self) -> None:
         whole = bytearray(gzip.compress(b"".join(b"%d\tb\n" % number for number in range(1_000))))
@@ -411,7 +416,7 @@ class TestBytes:
 
     def test_plain_text_called_gz(self) -> None:
         Path("x.tsv.gz").write_text("a\tb\n")
-        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a whole .gz file (Not a gzipped file")
+        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a gzip file")
 
     def test_gz_called_plain(self) -> None:
         Path("x.tsv").write_bytes(gzip.compress(b"a\tb\n"))
@@ -729,7 +734,9 @@ class TestJsonFields:
         write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
         assert complaint("x.jsonl").startswith("x.jsonl, line 2: no text in 'answer'.")
         message = complaint(write("y.jsonl", '{"en": "a", "de": "b", "fr": "c"}\n'))
-        assert message.endswith("To choose among 'en', 'de', 'fr', add for example: --source-column en --target-column de")
+        assert message.endswith(
+            "To choose among 'en', 'de', 'fr', add for example: --source-column en --target-column de"
+        )
 
     def test_fields_are_named_and_the_options_to_choose(self) -> None:
         shape = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
