@@ -197,6 +197,8 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
 def _scored_part(prepared: Prepared) -> str:
     """Return a text that says which validation pairs are scored for the report."""
     pairs = len(prepared.valid_pairs)
+    if pairs == 1:
+        return "the only validation pair"
     return f"{REPORTED:,} of {pairs:,} validation pairs" if pairs > REPORTED else f"all {pairs:,} validation pairs"
 
 
@@ -243,8 +245,8 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
         settings=asdict(run.settings),
         scores=report.ScoredSet(
             "validation set",
-            f"{scored_on}. {why}, which makes its scores too good: score pairs that it has never seen with seq2see evaluate "
-            f"{shlex.quote(str(run.folder))} PAIRS, and they are added here. " + evaluation.note,
+            f"{scored_on}. {why}, which makes its scores too good: score pairs that it has never seen with "
+            f"seq2see evaluate {shlex.quote(str(run.folder))} PAIRS, and they are added here. " + evaluation.note,
             evaluation.rows,
         ),
         samples=[
@@ -334,7 +336,7 @@ def _trials_in_words(trials: Mapping[str, Any]) -> str:
 def _time_spent(facts: dict[str, Any]) -> str:
     """Return a text with the duration of a training, and the share of it that was validation, if it is known."""
     total, validated = facts["trained_in_seconds"], facts.get("validated_in_seconds")  # not in runs before 0.2
-    share = "" if validated is None else f", {validated / max(total, 0.1):.0%} of it validation"
+    share = "" if validated is None else f", {100 * validated / max(total, 0.1):.0f} % of it validation"
     return f"{in_words(total)}{share}"
 
 

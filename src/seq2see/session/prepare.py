@@ -229,7 +229,7 @@ def write_corpus(
     is_held_out = _held_out(corpus, chosen, bool(given), request, base)
     tokenizers = _learn_tokenizers(chosen, is_held_out, request) if base is None else base.bundle.tokenizers
     tokenizers.save(folder)
-    say(f"tokenising {total:,} pairs")
+    say(f"tokenising {total:,} pair{'s' * (total != 1)}")
     valid_pairs = store.for_validation("the validation set", given, tokenizers, limit, say, refuse=True)
     train, kept_out, too_long, met = _write_training(folder, corpus, is_held_out, given, settings, tokenizers, base)
     counts = {"pairs": len(train), "source_tokens": train.source_tokens, "target_tokens": train.target_tokens}
@@ -303,7 +303,7 @@ def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, bas
 def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, request: Request) -> Tokenizers:
     """Train tokenizers on the pairs of the sample that are not held out for validation, or on all if all are."""
     used = [pair for pair in chosen.survey.sample if not is_held_out(pair)] or chosen.survey.sample
-    request.watch(Said(f"training tokenizers on {len(used):,} pairs"))
+    request.watch(Said(f"training tokenizers on {len(used):,} pair{'s' * (len(used) != 1)}"))
     return request.call(Tokenizers.learn, used, chosen.settings.data)
 
 
