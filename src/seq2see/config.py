@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from seq2see import patterns, storage
-from seq2see.errors import RunError, SettingError, nearest, shown
+from seq2see.errors import RunError, SettingError, nearest, nearest_of_few, shown
 
 Overlay = Mapping[str, Mapping[str, Any]]
 TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "marks", "pattern", "jamo", "imported"]
@@ -380,7 +380,7 @@ def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> A
 
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
-        return value if value in choices else refuse(f"unknown. {nearest(shown(value), choices)}")
+        return value if value in choices else refuse(f"unknown. {nearest_of_few(shown(value), choices)}")
     low, high, why = metadata["minimum"], metadata["maximum"], metadata["why"]
     if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
         value = float(value)

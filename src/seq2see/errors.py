@@ -104,11 +104,20 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     return f"Choose from: {', '.join(options)}."
 
 
+def nearest_of_few(word: str, choices: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the closest choice if there is one, and all choices."""
+    options = sorted(choices)
+    closest, every = nearest(word, options), f"Choose from: {', '.join(options)}."
+    return every if closest == every else f"{closest} {every}"
+
+
 def nearest_file(missing: Path, others: Iterable[Path] = ()) -> str:
     """Return the end of a message about a missing file: the file with the closest name in its folder, except `others`;
-    an empty text if no name without suffixes is similar.
+    an empty text if no name without suffixes is similar. Of a link, the missing file to which it points.
     """
     try:
+        if missing.is_symlink():
+            return f"It is a link to '{missing.readlink()}', which does not exist."
         found = [path for path in missing.parent.iterdir() if path not in others and path.is_file()]
     except (OSError, ValueError):
         return ""

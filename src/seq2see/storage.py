@@ -45,6 +45,7 @@ def write_text(path: Path, text: str) -> None:
 
 RESUME = "resume with --resume (lab: repeat the command): what was saved before is intact"
 REPEAT = "repeat the command"
+ANOTHER = "repeat the command, or choose another --out: nothing was saved"
 
 
 @contextlib.contextmanager
@@ -348,6 +349,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     or contains links or pipes that are not safe to read.
     """
     path = folder / "manifest.json"
+    if folder.is_file():
+        raise RunError(f"{folder}: a file, not a run folder. Give the folder that train wrote")
     if not folder.is_dir():
         raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
     if not path.is_symlink() and not path.exists():  # before all else of it is looked at: it may be any folder
@@ -399,7 +402,7 @@ def held(folder: Path, patience: int = 0) -> Iterator[None]:
     refuse_link(beside)  # before the corpus is read, which takes long
     home = place if place.exists() else beside
     missing = [each for each in (home, *home.parents) if not each.exists()]
-    with in_one_line(folder):
+    with in_one_line(folder, ANOTHER):
         if home is beside:
             own_folder(beside)
     with sole_writer(home, patience):
@@ -422,7 +425,7 @@ def made(folder: Path) -> Iterator[Path]:
     own_folder(beside)
     _empty(beside)
     try:
-        with in_one_line(beside):
+        with in_one_line(beside, ANOTHER):
             yield beside
             sync_all(beside)
             _move_in(beside, _place(folder))

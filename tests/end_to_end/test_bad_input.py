@@ -313,6 +313,19 @@ VERBS = {
 }
 
 
+def test_a_run_folder_that_cannot_be_made(cli) -> None:
+    Path("good.tsv").write_text(GOOD)
+    ended = cli("train", "good.tsv", "--out", "/proc/x")
+    assert ended.err.splitlines()[-1].endswith("then repeat the command, or choose another --out: nothing was saved")
+
+
+def test_validation_pairs_without_text_are_named(cli) -> None:
+    Path("good.tsv").write_text(GOOD)
+    Path("blank.tsv").write_text("\n\n")
+    ended = cli("train", "good.tsv", "--valid", "blank.tsv")
+    assert "seq2see: blank.tsv: no usable pair to validate on" in ended.err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_refuses_what_is_no_run(cli, verb: str) -> None:
     refusal(cli(verb, "none", *VERBS[verb]), "none: no such run folder. Train one with: seq2see train")
@@ -321,7 +334,7 @@ def test_every_verb_refuses_what_is_no_run(cli, verb: str) -> None:
     Path("foreign", "manifest.json").write_text('{"architectures": ["MarianMTModel"]}')
     refusal(cli(verb, "foreign", *VERBS[verb]), "foreign: not a run folder of seq2see")
     Path("file").write_text("")
-    refusal(cli(verb, "file", *VERBS[verb]), "file: no such run folder")
+    refusal(cli(verb, "file", *VERBS[verb]), "file: a file, not a run folder")
 
 
 @pytest.mark.parametrize(
@@ -429,7 +442,7 @@ def test_bytes_that_are_not_utf_8_on_standard_input(cli, run: Path) -> None:
     ended = cli("translate", run, stdin=b"ab\nab\xff\nh\n")
     assert (ended.code, ended.out) == (2, "AB\n")  # what came before is not lost
     assert ended.err.splitlines() == [
-        "seq2see: standard input, line 2: not UTF-8. Convert the input, for example with iconv"
+        "seq2see: standard input, line 2: not UTF-8. It is probably CP1252. Convert it: iconv -f CP1252 -t UTF-8"
     ]
 
 
@@ -445,6 +458,9 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["translate", "RUN", "--n-best", "0"], "--n-best"),
         (["translate", "RUN", "--sample", "--temperature", "0"], "--temperature"),
         (["translate", "RUN", "--sample", "--top-p", "2"], "--top-p"),
+        (["translate", "RUN", "--temperature", "5"], "--temperature: only with --sample"),
+        (["translate", "RUN", "--top-k", "3", "--seed", "4"], "--top-k, --seed: only with --sample"),
+        (["chat", "RUN", "--top-p", "0.5"], "--top-p: only with --sample"),
         (["translate", "RUN", "--wrong"], "--wrong"),
         (["translate", "RUN", "--engine", "ctranslate"], "Did you mean 'ctranslate2'?"),
         (["translate", "RUN", "--sample", "--n-best", "3"], "--n-best"),
@@ -456,7 +472,11 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["data", "lst"], "lst"),
         (["evaluate", "RUN"], "PAIRS"),
         (["evaluate", "RUN", "none.tsv"], "none.tsv: no such file"),
-        (["evaluate", "RUN", "blank.tsv"], "no usable pair"),
+        (["evaluate", "RUN", "blank.tsv"], "blank.tsv: no usable pair"),
+        (["train", "good.tsv", "--valid=-5"], "--valid -5: expected"),
+        (["train", "good.tsv", "--metric", "wer"], "Did you mean 'ter'? Choose from: bleu, chrf, error_rate, exact"),
+        (["train", "good.tsv", "--bogus"], "No such option: --bogus See: seq2see train --help"),
+        (["train", "good.tsv", "--metrc", "exact"], "--metric"),
         (["evaluate", "RUN", "good.tsv", "--tokenize", "mecab"], "mecab"),
         (["evaluate", "RUN", "two.txt,two.txt", "--source-column", "2"], "two.txt,two.txt: no columns to choose from"),
         (["evaluate", "RUN", "RUN"], "a folder"),

@@ -122,7 +122,9 @@ def test_more_than_was_trained_on_is_cut_and_told_once(korean: Path, cli, words:
 def test_broken_bytes_end_it_after_the_answers_before(korean: Path, cli) -> None:
     ended = cli("chat", korean, stdin="배고파\n".encode() + b"\xbe\xc8\n")
     assert (ended.code, ended.out) == (2, "밥부터 먹어요.\n")
-    assert ended.err == "seq2see: standard input, line 2: not UTF-8. Convert the input, for example with iconv\n"
+    assert ended.err == (
+        "seq2see: standard input, line 2: not UTF-8. It is probably CP949. Convert it: iconv -f CP949 -t UTF-8\n"
+    )
 
 
 class Terminal:

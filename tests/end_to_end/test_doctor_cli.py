@@ -111,13 +111,23 @@ def test_a_picture(cli) -> None:
         assert image.width > 800
 
 
+def test_more_columns_than_training_accepts_are_an_error(cli) -> None:
+    Path("three.tsv").write_text("\n".join(f"{line}\tnote {number}" for number, line in enumerate(good(30))) + "\n")
+    ended = cli("doctor", "three.tsv")
+    assert "error    further, 30 pairs (100 %): more than two columns. Training refuses it." in ended.out
+    assert "--source-column 1 --target-column 2" in ended.out
+    refused = cli("train", "three.tsv")
+    assert refused.code == 2
+    assert "'note 0'. To choose, add for example: --source-column 1" in refused.err
+
+
 def test_against_a_test_set(cli) -> None:
     lines = good(300)
     Path("train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     Path("test.tsv").write_text("\n".join([*lines[:3], lines[7].upper().replace("\t", " !\t"), "x y\tz"]) + "\n")
     ended = cli("doctor", "train.tsv", "--against", "test.tsv", "--write", "clean.tsv")
-    assert "3 of its 5 sources are here; rows with the same target: 3" in ended.out
-    assert "a near-duplicate of the source is in the other set: 1 of its 5" in ended.out
+    assert "3 of the 5 sources of that set are in this corpus, " in ended.out
+    assert "a near-duplicate of the source is in the --against set: 1 of the 5" in ended.out
     assert len(list(Pairs("clean.tsv"))) == 296
 
 
@@ -227,20 +237,25 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     lines = good(100)
     Path("twice.tsv").write_text("\n".join([*lines, *lines[:30]]) + "\n", encoding="utf-8")
     Path("valid.tsv").write_text("\n".join(lines[:10]) + "\n", encoding="utf-8")
-    ended = cli("train", "twice.tsv", "--valid", "valid.tsv", "--out", "run", *QUICK)
+    ended = cli("train", "twice.tsv", "--valid", "valid.tsv", "--out", "runs/a run", *QUICK)
     assert ended.code == 0
     told = [line for line in ended.err.splitlines() if line.startswith("doctor: ")]
     assert told == [
-        "doctor: 20 pairs (15 %): source is in the other set: 10 of its 10 sources are here; "
-        "rows with the same target: 20",
+        "doctor: 20 pairs (15 %): source is also in the validation set: 10 of the 10 sources of that set are "
+        "in the training pairs, so that scores on it are higher than on new texts; pairs with the same target: 20",
         "doctor: 30 pairs (23 %): duplicate of an earlier pair",
         "doctor: for details, run: seq2see doctor twice.tsv --against valid.tsv",
     ]
+    known = "10 of 10 sources of the validation set are also in the training pairs"
+    assert f"warning: {known}, so that its scores are higher than on new texts\n" in ended.err
+    report = Path("runs/a run/report.html").read_text()
+    assert f"Note that {known}, which makes its scores too good" in report
+    assert "seq2see evaluate &#39;runs/a run&#39; PAIRS" in report
     Path("twice.dat").write_bytes(Path("twice.tsv").read_bytes())
     options = ["--format", "tsv", "--source-column", "2", "--target-column", "1"]
     ended = cli("train", "twice.dat", "valid.tsv", *options, "--out", "other", *QUICK)
     assert f"doctor: for details, run: seq2see doctor twice.dat valid.tsv {' '.join(options)}\n" in ended.err
-    assert json.loads(Path("run/manifest.json").read_text())["pairs"] == 130
+    assert json.loads(Path("runs/a run/manifest.json").read_text())["pairs"] == 130
 
 
 def test_carriage_returns_alone_are_told_by_both(cli) -> None:

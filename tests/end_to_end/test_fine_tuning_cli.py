@@ -138,7 +138,7 @@ def test_a_run_that_is_missing_or_none(cli) -> None:
     refused(cli("train", new_pairs(), "--from", "nowhere", "--out", "new"), "nowhere: no such run folder")
     Path("empty").mkdir()
     refused(cli("train", new_pairs(), "--from", "empty", "--out", "new"), "empty: not a run folder")
-    refused(cli("train", new_pairs(), "--from", "aaa.tsv", "--out", "new"), "aaa.tsv: no such run folder")
+    refused(cli("train", new_pairs(), "--from", "aaa.tsv", "--out", "new"), "aaa.tsv: a file, not a run folder")
 
 
 def test_a_run_without_weights_yet_or_with_broken_ones(cli, own: Path) -> None:

@@ -87,7 +87,7 @@ def test_columns(cli) -> None:
     assert ended.code == 2
     assert ended.err == (
         "seq2see: chat.csv: no column 'Lable' (--source-column). Did you mean 'label'? "
-        "The columns are Q, A, label; their numbers count from 1\n"
+        "The columns are 'Q', 'A', 'label'; their numbers count from 1\n"
     )
 
 
@@ -281,7 +281,7 @@ def test_a_tag_needs_a_language(cli) -> None:
     )
     ended = cli("train", "x.tsv", "--tag", "--target-language", "a b", *QUICK)
     assert ended.code == 2
-    assert "--tag needs a code such as de" in ended.err
+    assert "--target-language 'a b': not a language code" in ended.err
     ended = cli("train", "x.tsv", "--tag", "--target-language", "de", *QUICK)
     assert ended.code == 0, ended.err
     assert " ? -> de, by tag\n" in ended.err

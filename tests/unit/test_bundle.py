@@ -96,7 +96,7 @@ def test_no_folder(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "no such run folder" in refused(tmp_path / "file")
+    assert "a file, not a run folder" in refused(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

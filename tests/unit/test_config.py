@@ -176,9 +176,13 @@ def test_check_keys_leaves_contradictions_to_resolve() -> None:
         ({"model": {"d_modle": 8}}, "unknown setting 'model.d_modle'. Did you mean 'd_model'?"),
         ({"training": {"max_step": 8}}, "unknown setting 'training.max_step'. Did you mean 'max_steps'?"),
         ({"model": 5}, "'model' is a section: write model.key=value"),
-        ({"model": {"norm": "pro"}}, "model.norm = 'pro': unknown. Did you mean 'pre'?"),
+        ({"model": {"norm": "pro"}}, "model.norm = 'pro': unknown. Did you mean 'pre'? Choose from: post, pre."),
         ({"model": {"tie": True}}, "model.tie = True: unknown. Choose from: all, decoder, none."),
-        ({"data": {"source_tokenizer": ["bpe"]}}, "data.source_tokenizer = ['bpe']: unknown. Did you mean 'bpe'?"),
+        (
+            {"data": {"source_tokenizer": ["bpe"]}},
+            "data.source_tokenizer = ['bpe']: unknown. Did you mean 'bpe'? "
+            "Choose from: bpe, characters, imported, jamo, marks, pattern, symbols, unigram.",
+        ),
         ({"data": {"source_pattern": 3}}, "data.source_pattern = 3: expected text"),
         (
             {"data": {"source_tokenizer": "pattern"}},

@@ -37,6 +37,12 @@ def test_other_files_of_the_command_are_not_meant() -> None:
     assert errors.nearest_file(Path("corpus.tsv")) == ""
 
 
+def test_a_link_to_a_missing_file_is_named(tmp_path: Path) -> None:
+    link = tmp_path / "link.tsv"
+    link.symlink_to("gone.tsv")
+    assert errors.nearest_file(link) == "It is a link to 'gone.tsv', which does not exist."
+
+
 @pytest.mark.parametrize("missing", ["nowhere/pairs.tsv", "other.tsv", "pears.tsv/pairs.tsv", "\0.tsv", "x" * 5000])
 def test_nothing_is_close(missing: str) -> None:
     assert errors.nearest_file(Path(missing)) == ""

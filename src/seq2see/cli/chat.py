@@ -31,8 +31,9 @@ def chat(
     from seq2see import conversation
     from seq2see.run import load
 
+    sampling = options.sampling(sample, temperature, top_k, top_p, seed)
     run = load(folder)
-    chosen = options.pick_engine(run, engine, precision, (temperature, top_k, top_p, seed) if sample else None)
+    chosen = options.pick_engine(run, engine, precision, sampling)
     run.settings = conversation.settings_for(run.settings)
     interactive = sys.stdin.isatty()
     run.tagged(["?"] if interactive else [], to)  # finds a mistake in --to before any line is read

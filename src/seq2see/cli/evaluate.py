@@ -88,7 +88,10 @@ def evaluate(
     def read() -> "tuple[Parts, list[Pair]]":
         with Downloads() as watch:
             found = corpora.for_scoring(pairs, reading, watch, bound=True)
-        return found, _with_references(list(found), references or (), found.dropped)
+        items = list(found)
+        if not items:
+            raise DataError(f"{pairs}: no usable pair (a pair needs text on both sides)")
+        return found, _with_references(items, references or (), found.dropped)
 
     with ranks.joined() as group:
         scored, items = group.after_first(read)  # which may download it

@@ -147,6 +147,23 @@ def check_torch(option: str) -> None:
         raise SettingError(f"{option} needs PyTorch: {INSTALL_ALL}")
 
 
+def sampling(
+    sample: bool, temperature: float, top_k: int, top_p: float, seed: int | None
+) -> tuple[float, int, float, int | None] | None:
+    """Return the options of --sample for `pick_engine`, None without it; raise an error if it is missing."""
+    given = {
+        "--temperature": temperature != 1,
+        "--top-k": top_k != 0,
+        "--top-p": top_p != 1,
+        "--seed": seed is not None,
+    }
+    if sample:
+        return temperature, top_k, top_p, seed
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise SettingError(f"{', '.join(names)}: only with --sample. Add --sample, or leave it out")
+    return None
+
+
 def with_cache(run: "Run", engine: "Engine") -> "Engine":
     """Return an engine that stores its translations in the user's cache folder, and reuses those that are there."""
     from seq2see import storage

@@ -1,6 +1,7 @@
 """The program `seq2see`: its verbs, and the reporting of errors."""
 
 import atexit
+import difflib
 import importlib
 import keyword
 import os
@@ -242,6 +243,9 @@ def _one_line(problem: Exception) -> str | None:
         hint = f" See: {context.command_path} --help" if context else ""
         if context and type(problem).__name__ == "MissingParameter":  # whose message may name the wrong parameter
             hint = f" {' '.join(context.get_usage().split())}"
+        if (close := getattr(problem, "possibilities", None)) and hasattr(problem, "option_name"):
+            close = difflib.get_close_matches(problem.option_name, close, cutoff=0.7)
+            problem.possibilities = close  # type: ignore[attr-defined]
         said = re.sub("^Missing argument '.*'", "Missing argument", problem.format_message())  # type: ignore[attr-defined]
         return f"{wording.translated(said)}{wording.translated(hint)}"
     if isinstance(problem, ModuleNotFoundError) and (package := (problem.name or "").partition(".")[0]) in NOT_SLIM:

@@ -17,7 +17,7 @@ from seq2see.cli.messages import echo, progress, write_line
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
 from seq2see.machine import has_torch
-from seq2see.text import rows
+from seq2see.text import languages, rows
 from seq2see.tokens.interface import LONGEST_NAMED
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def translate(
     """Translate standard input to standard output, line by line or, with --text, as a document."""
     _check_document(text, markup, bool(sample or n_best > 1 or prefix or alignments))
     _check_sampling(sample, n_best, cache)
+    sampling = options.sampling(sample, temperature, top_k, top_p, seed)
     from seq2see.decoding.shared_engine import Shared
     from seq2see.decoding.translator import encode_prefix
     from seq2see.documents.glossary import Glossary
@@ -92,7 +93,6 @@ def translate(
         chosen = options.pick_engine(run, engine, precision, None)
         _translate_text(run, options.with_cache(run, chosen) if cache else chosen, markup, beam, to, terms, as_json)
         return
-    sampling = (temperature, top_k, top_p, seed) if sample else None
     with ranks.joined() as group:
         chosen = group.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
         chosen = options.with_cache(run, chosen) if cache else chosen
@@ -172,7 +172,7 @@ def _translate_text(
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
-        raise DataError(f"standard input, line {line}: not UTF-8. Convert the input, for example with iconv") from None
+        raise _not_utf_8(line, data[problem.start : problem.start + rows.BEGINNING]) from None
     document.check_format(markup)
     if not run.text_options.is_language:
         echo(
@@ -310,9 +310,14 @@ def _decoded(line: bytes, number: int) -> str:
     try:
         return line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError:
-        raise DataError(
-            f"standard input, line {number}: not UTF-8. Convert the input, for example with iconv"
-        ) from None
+        raise _not_utf_8(number, line) from None
+
+
+def _not_utf_8(number: int, undecoded: bytes) -> DataError:
+    """Return the error for a line of standard input; its encoding is guessed by the bytes that cannot be decoded."""
+    encoding = languages.guess_encoding([undecoded])
+    how = f"It is probably {encoding}. Convert it: iconv -f {encoding} -t UTF-8" if encoding else "Convert it to UTF-8"
+    return DataError(f"standard input, line {number}: not UTF-8. {how}")
 
 
 def _pauses() -> bool:

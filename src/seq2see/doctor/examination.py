@@ -68,7 +68,7 @@ def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
         other = Examination()
         for row in against:
             other.add(row.source, row.target, row.faults)
-    diagnosis = seen.diagnose(other, rows.labels, rows.about())
+    diagnosis = seen.diagnose(other, rows.labels, rows.about(), ("this corpus", "the --against set"))
     wanted = {row for finding in diagnosis.findings for row in finding.rows}
     examples: dict[int, Example] = {}
     for number, row in enumerate(rows):
@@ -202,6 +202,7 @@ class Examination:
         against: "Examination | None" = None,
         labels: Sides = NOTHING,
         about: Mapping[str, tuple[str, str]] | None = None,
+        called: tuple[str, str] = ("the training pairs", "the validation set"),
     ) -> Diagnosis:
         """Judge the pairs that were added.
 
@@ -209,6 +210,7 @@ class Examination:
             against: another set, such as the test set, whose pairs must not be among those that were added.
             labels: names of the two sides, such as `en` and `ko`.
             about: for some kinds of findings, a description and advice that replace the general ones.
+            called: how messages call this set and the other one.
         """
         self._measure()
         if self._odds is None:
@@ -245,7 +247,7 @@ class Examination:
         swapped = turned if are_sparse(turned) else np.zeros_like(turned)
         book.add("swapped" if swapped.any() else "directions", turned)
         if against is not None:
-            self._compare(against, good, book)
+            self._compare(against, good, book, *called)
         book.add("script", self._foreign(scripts, flags) & good & ~turned)
         self._same_texts(good, flags, scripts, book)
         self._odd_lengths(good, turned, book)
@@ -289,7 +291,7 @@ class Examination:
                 found |= ~accepted & enough & ((flags & pure) > 0)
         return found
 
-    def _compare(self, other: "Examination", good: Mask, book: "Book") -> None:
+    def _compare(self, other: "Examination", good: Mask, book: "Book", here: str, there: str) -> None:
         other._measure()
         usable = (other.column("flags") & _BROKEN) == 0
         total = int(usable.sum())
@@ -301,8 +303,11 @@ class Examination:
             hit = int(_among(theirs[usable], ours).sum())
             pairs = int(_among(self.column(f"{prefix}pair")[found], other.column(f"{prefix}pair")[usable]).sum())
             least = "at least " if self._share > 1 else ""
-            here = f"{least}{hit:,} of its {total:,} sources are here; rows with the same target: {pairs:,}"
-            what = f"{KINDS[name].what}: {here}"
+            what = (
+                f"{KINDS[name].what.replace('the other set', there)}: {least}{hit:,} of the {total:,} sources of that "
+                f"set are in {here}, so that scores on it are higher than on new texts; pairs with the same target: "
+                f"{pairs:,}"
+            )
             book.add(name, found, what=what, gravity=self._share * hit / max(1, total))
             before |= found
 

@@ -1,7 +1,7 @@
 """Compare a trained model with baselines, and find the likely cause if it did not learn its task.
 
 A model must be clearly better, by exact match or by chrF, than each of three trivial baselines: copying the source,
-always giving the most common target, and its own outputs assigned to other sources. The last one finds a model that
+always giving the most frequent target, and its own outputs assigned to other sources. The last one finds a model that
 writes good sentences whatever the source. A baseline that is nearly always right (`SOLVED`), as copying is
 where sources are to be copied, solves the task itself. It does not count, unless all baselines are nearly always right.
 """
@@ -41,7 +41,7 @@ ENOUGH_STEPS = 1000
 class Frequencies:
     """Statistics of the targets alone, without the sources."""
 
-    commonest: str
+    most_frequent: str
     """The most frequent target among the training pairs, which one of the baselines always gives."""
     unigram_loss: float
     """Mean loss per token of the validation targets, in nats, if each token is predicted by its frequency in the
@@ -67,11 +67,11 @@ def frequencies(train: Store, valid: Store, tokenizer: Tokenizer) -> Frequencies
     chosen = np.arange(0, len(train), math.ceil(len(train) / SAMPLE))
     _, _, tokens, offsets = train.gather(chosen)
     targets = Counter(map(np.ndarray.tobytes, np.split(tokens, offsets[1:-1])))
-    commonest = np.frombuffer(targets.most_common(1)[0][0], dtype=tokens.dtype)[:-1]  # without END
+    most_frequent = np.frombuffer(targets.most_common(1)[0][0], dtype=tokens.dtype)[:-1]  # without END
     counts = np.bincount(tokens, minlength=len(tokenizer)) + 1.0  # one more each: none is impossible
     _, _, held_out, _ = valid.gather(np.arange(0, len(valid), math.ceil(len(valid) / SAMPLE)))
     loss = -np.log(counts / counts.sum())[held_out].mean()
-    return Frequencies(tokenizer.decode(commonest.tolist()), float(loss))
+    return Frequencies(tokenizer.decode(most_frequent.tolist()), float(loss))
 
 
 def assess(
@@ -96,7 +96,7 @@ def assess(
     ours = Scores(tuple(scores[name] for name in NAMES))
     baselines = {
         "copying the source": list(sources),
-        "always giving the commonest target": [known.commonest] * len(hypotheses),
+        "always giving the most frequent target": [known.most_frequent] * len(hypotheses),
     }
     if len(hypotheses) > 1:
         half = len(hypotheses) // 2  # far away: neighbours in a file are often alike

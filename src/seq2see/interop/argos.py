@@ -19,7 +19,7 @@ from seq2see.decoding import ct2_engine
 from seq2see.decoding.translator import Result, Translation
 from seq2see.errors import SettingError
 from seq2see.interop import huggingface_writer
-from seq2see.text.languages import display_name
+from seq2see.text.languages import checked, display_name
 from seq2see.text.pair import Sides
 from seq2see.tokens.store import Tokenizers
 
@@ -43,6 +43,7 @@ def write(run: Path, folder: Path, precision: str, languages: Sides) -> None:
         raise SettingError(
             f"{run}: the run does not know its languages. Give --source-language and --target-language, such as en, de"
         )
+    checked(Sides(source, target))  # they become names of files
     name = f"translate-{source}_{target}"
     (folder / "model").mkdir()
     ct2_engine.convert(run, folder / "model", precision, add_source_eos=True)

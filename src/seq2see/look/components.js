@@ -43,9 +43,9 @@ async function contents(root) {
 async function tokens(root, summary) {
   const line = (title, side, list) => element("div", {}, element("h3", {}, title), strip(sideOf(summary, side), list, summary.languages[side], { below: index => index, label: title }));
   root.append(
-    line(tell("source, {n} tokens", { n: summary.source_tokens.length }), "source", summary.source_tokens),
+    line(summary.source_tokens.length === 1 ? tell("source, 1 token") : tell("source, {n} tokens", { n: summary.source_tokens.length }), "source", summary.source_tokens),
     line(tell("input of the decoder"), "target", summary.input_tokens),
-    line(tell("output, {n} tokens", { n: summary.target_tokens.length }), "target", summary.target_tokens));
+    line(summary.target_tokens.length === 1 ? tell("output, 1 token") : tell("output, {n} tokens", { n: summary.target_tokens.length }), "target", summary.target_tokens));
 }
 
 /** Vectors as strips of colour, a row for each piece; with several in a group, one of them at a time. */
@@ -83,7 +83,8 @@ const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
 
 function vectorMap(rows, labels, language) {
   const cell = rowHeight(rows.length);
-  const strength = Math.sqrt(rows.flat().reduce((sum, value) => sum + value * value, 0) / (rows.length * rows[0].length)) * 2.5 || 1;
+  const values = rows.flat(), largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  const strength = Math.min(largest, 2.5 * Math.sqrt(values.reduce((sum, value) => sum + value * value, 0) / values.length)) || 1;
   const canvas = element("canvas", { style: `height: ${rows.length * cell}px`, role: "img", "aria-label": tell("numbers as colours, one row per token") });
   paint(canvas, rows, "signed", value => 0.5 + value / strength / 2);
   canvas.addEventListener("pointermove", event => {

@@ -25,6 +25,8 @@ const KOREAN = {
   // Pieces, layers, heads
   "source, {n} tokens": "원문, 토큰 {n}개",
   "input of the decoder": "디코더 입력",
+  "source, 1 token": "원문, 토큰 1개",
+  "output, 1 token": "디코더 출력, 토큰 1개",
   "output, {n} tokens": "디코더 출력, 토큰 {n}개",
   "source": "원문",
   "translation": "번역문",

@@ -88,13 +88,24 @@ def _curve(axes: Axes, name: str, lines: list[Line]) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.02, y=0.08)
     axes.set_xlim(left=0)
+    values = [value for _, _, values in lines for value in values if math.isfinite(value)]
+    if min(values, default=-1) >= 0 > axes.get_ylim()[0]:
+        axes.set_ylim(bottom=0, top=None if max(values) else 1)
     _number(axes)
     drawing.dress(axes, _AXIS_NAMES.get(name, name), "step")
 
 
 def _number(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    ticks = axes.get_yticks()
+    gap = abs(ticks[1] - ticks[0]) if len(ticks) > 1 else 0.0
+
+    def shown(value: float, _: object) -> str:
+        """Return the value with three digits, or as many more as distinguish it from its neighbours."""
+        digits = math.ceil(math.log10(abs(value) / gap)) + 1 if value and gap else 0
+        return f"{value:.{min(8, max(3, digits))}g}"
+
+    axes.yaxis.set_major_formatter(shown)
 
 
 def _inline(name: str, lines: list[Line]) -> str:

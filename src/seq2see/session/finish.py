@@ -5,6 +5,7 @@ A forecast of the duration of a training on a CPU is here, too.
 
 import contextlib
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -101,6 +102,8 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     run = Run(folder)
     findings = write_report(run, prepared)
     measure_alignment(run, prepared)
+    if known := _seen_in_training(prepared.facts):
+        watch(Said(f"warning: {known}, so that its scores are higher than on new texts"))
     for line in findings:
         watch(Said(f"warning: {line}"))
     if not findings and not schedule.is_warmed_up(end.step, end.seconds, settings.training):
@@ -200,7 +203,19 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
 def _scored_part(prepared: Prepared) -> str:
     """Return a text that says which validation pairs are scored for the report."""
     pairs = len(prepared.valid_pairs)
+    if pairs == 1:
+        return "the only validation pair"
     return f"{REPORTED:,} of {pairs:,} validation pairs" if pairs > REPORTED else f"all {pairs:,} validation pairs"
+
+
+def _seen_in_training(facts: Mapping[str, Any]) -> str:
+    """Return a statement that validation pairs, or their sources, were trained on; an empty text if few were."""
+    if "validated_on_training_pairs" in facts:
+        return "the validation set consists of training pairs"
+    seen = facts.get("validation_pairs_with_training_sources")
+    if isinstance(seen, int):  # a damaged manifest may have something else
+        return f"{seen:,} of {facts['validation_pairs']:,} sources of the validation set are also in the training pairs"
+    return ""
 
 
 def write_report(run: Run, prepared: Prepared) -> list[str]:
@@ -217,6 +232,8 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
     found = _diagnose(run, prepared, shown, evaluation)
     facts = run.manifest
     scored_on = f"{_scored_part(prepared)}, greedy search"
+    known = _seen_in_training(facts)
+    why = f"Note that {known}" if known else "The validation set has chosen this model"
     facts["diagnosis"] = {"scored_on": scored_on} | asdict(found)
     storage.write_manifest(run.folder, facts)
     report.write(
@@ -234,9 +251,8 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
         settings=asdict(run.settings),
         scores=report.ScoredSet(
             "validation set",
-            f"{scored_on}. The validation set has chosen this model, which makes its scores too good: score pairs that "
-            f"it has never seen with seq2see evaluate {run.folder.name} PAIRS, and they are added here. "
-            + evaluation.note,
+            f"{scored_on}. {why}, which makes its scores too good: score pairs that it has never seen with "
+            f"seq2see evaluate {shlex.quote(str(run.folder))} PAIRS, and they are added here. " + evaluation.note,
             evaluation.rows,
         ),
         samples=[
@@ -326,7 +342,7 @@ def _trials_in_words(trials: Mapping[str, Any]) -> str:
 def _time_spent(facts: dict[str, Any]) -> str:
     """Return a text with the duration of a training, and the share of it that was validation, if it is known."""
     total, validated = facts["trained_in_seconds"], facts.get("validated_in_seconds")  # not in runs before 0.2
-    share = "" if validated is None else f", {validated / max(total, 0.1):.0%} of it validation"
+    share = "" if validated is None else f", {100 * validated / max(total, 0.1):.0f} % of it validation"
     return f"{in_words(total)}{share}"
 
 

@@ -27,7 +27,7 @@ import seq2see
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Data, Overlay, Settings
-from seq2see.errors import DataError
+from seq2see.errors import DataError, SettingError
 from seq2see.evaluation import validation
 from seq2see.evaluation.evaluations import error_unit
 from seq2see.kernels import threads
@@ -36,12 +36,12 @@ from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.transformer import Transformer
 from seq2see.session import hallucination, suggest
-from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
+from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch, noting_sources
 from seq2see.session.survey import HASH, Decides, Survey, as_count, by_either, by_source, held_out, to_hold_out
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.rows import ReadingOptions, write_pairs
+from seq2see.text.rows import write_pairs
 from seq2see.text.tags import tagged
 from seq2see.tokens import aligner, store
 from seq2see.tokens.store import Store, Tokenizers
@@ -75,7 +75,7 @@ def reporter(request: Request) -> Callable[[str], None]:
 
 def open_corpus(request: Request) -> Corpus:
     """Open the requested training pairs; download the corpus if it is not in the cache."""
-    return corpora.open_corpus(request.pairs, _reading(request), request.watch)
+    return corpora.open_corpus(request.pairs, request.reading_options, request.watch)
 
 
 def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
@@ -84,15 +84,9 @@ def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
         return None
     if request.valid is None:
         return corpus.valid
-    return corpora.for_validation(str(request.valid), _reading(request), request.watch)
-
-
-def _reading(request: Request) -> ReadingOptions:
-    options = request.reading
-    given = (options.get("source_column"), options.get("target_column"))
-    columns = Sides(*(None if each is None else str(each) for each in given))
-    languages = Sides(options.get("source_language"), options.get("target_language"))
-    return ReadingOptions(options.get("format"), columns, languages)
+    if str(request.valid).startswith("-"):
+        raise SettingError(f"--valid {request.valid}: expected pairs, or how many to hold out, such as 500 or 2%")
+    return corpora.for_validation(str(request.valid), request.reading_options, request.watch)
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
@@ -106,14 +100,15 @@ def check_corpus(corpus: Corpus, survey: Survey, request: Request) -> None:
     for note in corpus.train.notes:
         request.watch(Said(note))
     if not survey.pairs:
-        raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
+        raise DataError(f"{', '.join(corpus.train.files)}: no usable pair (a pair needs text on both sides)")
 
 
 def read_validation(given: Iterable[Pair] | None) -> list[Pair]:
     """Return the validation pairs as a list, empty for None; faulty files, and files without pairs, raise an error."""
     pairs = [] if given is None else list(given)
     if given is not None and not pairs:
-        raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
+        names = ", ".join(given.files) if isinstance(given, corpora.Parts) else "the validation set"
+        raise DataError(f"{names}: no usable pair to validate on (a pair needs text on both sides)")
     return pairs
 
 
@@ -233,9 +228,9 @@ def write_corpus(
     is_held_out = _held_out(corpus, chosen, bool(given), request, base)
     tokenizers = _learn_tokenizers(chosen, is_held_out, request) if base is None else base.bundle.tokenizers
     tokenizers.save(folder)
-    say(f"tokenising {total:,} pairs")
+    say(f"tokenising {total:,} pair{'s' * (total != 1)}")
     valid_pairs = store.for_validation("the validation set", given, tokenizers, limit, say, refuse=True)
-    train, kept_out, too_long = _write_training(folder, corpus, is_held_out, settings, tokenizers, base)
+    train, kept_out, too_long, met = _write_training(folder, corpus, is_held_out, given, settings, tokenizers, base)
     counts = {"pairs": len(train), "source_tokens": train.source_tokens, "target_tokens": train.target_tokens}
     if settings.data.hallucination:
         train = hallucination.rewrite(folder, corpus, is_held_out, survey.sample, settings, tokenizers)
@@ -268,6 +263,8 @@ def write_corpus(
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
         **({"validated_on_training_pairs": True} if is_learned else {}),
     }
+    if _are_many(seen := sum(pair.source in met for pair in valid_pairs), len(valid_pairs)):
+        facts["validation_pairs_with_training_sources"] = seen
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
 
 
@@ -305,17 +302,23 @@ def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, bas
 def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, request: Request) -> Tokenizers:
     """Train tokenizers on the pairs of the sample that are not held out for validation, or on all if all are."""
     used = [pair for pair in chosen.survey.sample if not is_held_out(pair)] or chosen.survey.sample
-    request.watch(Said(f"training tokenizers on {len(used):,} pairs"))
+    request.watch(Said(f"training tokenizers on {len(used):,} pair{'s' * (len(used) != 1)}"))
     return request.call(Tokenizers.learn, used, chosen.settings.data)
 
 
 def _write_training(
-    folder: Path, corpus: Corpus, is_held_out: Decides, settings: Settings, tokenizers: Tokenizers, base: Base | None
-) -> tuple[Store, list[Pair], store.TooLong]:
+    folder: Path,
+    corpus: Corpus,
+    is_held_out: Decides,
+    given: list[Pair],
+    settings: Settings,
+    tokenizers: Tokenizers,
+    base: Base | None,
+) -> tuple[Store, list[Pair], store.TooLong, set[str]]:
     """Tokenise the training pairs into the store `corpus/train`, and return it, with the pairs held out for validation.
 
-    Of both, pairs that are too long are left out; their counts are returned, too. The pairs are read once, from the
-    first to the last, and only those that are held out are kept in memory.
+    Of both, pairs that are too long are left out; their counts are returned, too, and the sources of `given` that are
+    also training sources. The pairs are read once, and only those that are held out are kept in memory.
     """
     limit, with_tag = settings.data.max_length, _tagging(settings)
     kept_out: list[Pair] = []
@@ -327,10 +330,11 @@ def _write_training(
             else:
                 yield with_tag(pair)
 
-    pairs = training() if base is None else base.noting_sources(training())
+    met: set[str] = set()
+    pairs = noting_sources(training() if base is None else base.noting_sources(training()), given, met)
     train, too_long = store.write_tokenised(folder, "train", pairs, tokenizers, limit, corpus.name)
     kept_out, also_too_long = store.short_enough(kept_out, tokenizers, limit)
-    return train, kept_out, too_long + also_too_long
+    return train, kept_out, too_long + also_too_long, met
 
 
 def _learned_pairs(chosen: Chosen, tokenizers: Tokenizers) -> list[Pair]:

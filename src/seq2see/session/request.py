@@ -17,6 +17,7 @@ from seq2see.kernels.apart import Call
 from seq2see.session.suggest import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
+from seq2see.text.rows import ReadingOptions
 from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import events
 from seq2see.training.events import Finished, Stepped, Trained, Validated
@@ -129,6 +130,15 @@ class Request:
     call: Call = operator.call
     """Function that calls the training of tokenizers and the aligner, in another process where that saves time."""
 
+    @property
+    def reading_options(self) -> ReadingOptions:
+        """Return how the files are read."""
+        options = self.reading
+        given = (options.get("source_column"), options.get("target_column"))
+        columns = Sides(*(None if each is None else str(each) for each in given))
+        languages = Sides(options.get("source_language"), options.get("target_language"))
+        return ReadingOptions(options.get("format"), columns, languages)
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -182,8 +192,13 @@ class Base:
 
     def noting_sources(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yield the new training pairs, and record in `met` which old validation sources are among them."""
-        known = {pair.source for pair in self.valid_pairs}
-        for pair in pairs:
-            if pair.source in known:
-                self.met.add(pair.source)
-            yield pair
+        return noting_sources(pairs, self.valid_pairs, self.met)
+
+
+def noting_sources(pairs: Iterable[Pair], held: Iterable[Pair], met: set[str]) -> Iterator[Pair]:
+    """Yield the pairs, and add to `met` their sources that are also sources of `held`."""
+    known = {pair.source for pair in held}
+    for pair in pairs:
+        if pair.source in known:
+            met.add(pair.source)
+        yield pair

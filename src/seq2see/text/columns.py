@@ -247,8 +247,8 @@ def count(columns: Sequence[object]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names of columns, or the texts of a first row without names, shortened and joined for a message."""
-    shown = [name if len(name) <= 24 else f"{name[:23]}…" for name in names[:12]]
+    """Return the names of columns, or the texts of a first row without names, quoted, shortened and joined."""
+    shown = [f"'{name}'" if len(name) <= 24 else f"'{name[:23]}…'" for name in names[:12]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 

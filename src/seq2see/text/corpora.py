@@ -51,7 +51,7 @@ class Pairs:
         self.columns = options.columns
         self.name = rows.name_of_files(self.paths)
         self.dropped = 0
-        self._given = options.languages
+        self._given = languages.checked(options.languages)
         self._bound = bound
         self._told = Told()
         if len(self.paths) == 1 and options.format not in (None, self.format):
@@ -84,14 +84,18 @@ class Pairs:
         place = f"{','.join(map(str, self.paths))}, {'' if self.format == 'mo' else 'line '}"
         faults = Faults()
         told, language = self._told, self._given.target
-        dropped = 0
-        for number, source, target, _, further in self.rows(faults):
+        dropped, are_narrow = 0, True
+        for number, source, target, fault, further in self.rows(faults):
+            are_narrow = are_narrow and (fault == NARROW or not source)
             if not (source and target):
                 dropped += 1  # a blank line too is a pair with nothing in it
             elif not faults:
                 references = tuple(filter(None, further)) if further else ()
                 yield Pair(source, target, f"{place}{number}", references, language or told.languages.target)
         if faults:
+            advice = self._way_out()
+            if are_narrow and self.format == "tsv" and not told.header and advice in faults.hints:
+                faults.hints = {"No line has a tab: replace what separates source and target by a tab": None}
             raise DataError(str(faults))
         self.dropped = dropped
 
@@ -193,12 +197,12 @@ class Pairs:
                 names.pop()
             if len(names) > 2 and not self.references:
                 options = columns.options_for(names)
-                advice = f"Only the first two are examined. To choose, add for example: {options}"
+                advice = f"Training refuses it. Only the first two are examined. To choose, add for example: {options}"
                 faults.tell("further", "more than two columns", advice)
                 if not faults.lenient:
                     raise DataError(
                         f"{path}, line {number}: {columns.count(names)}, expected 2 (source{SEPARATORS[self.format]}"
-                        f"target). To choose among {columns.listed(names)}, add for example: {options}"
+                        f"target). The first row is {columns.listed(names)}. To choose, add for example: {options}"
                     )
             elif len(names) > 2:
                 advice = f"to choose, add for example: {columns.options_for(names)}"
@@ -301,7 +305,8 @@ class Pairs:
             yield Row(number, source.strip(), target.strip(), fault | more)
         if sources != targets and not faults.lenient:
             counts = f"{self.paths[0]} has {sources:,} lines, {self.paths[1]} has {targets:,}"
-            raise DataError(f"{counts}: parallel files must have the same number of lines")
+            command = shlex.join(["seq2see", "doctor", ",".join(map(str, self.paths))])
+            raise DataError(f"{counts}: parallel files must have the same number of lines. Find the place: {command}")
 
 
 def _language_of(path: Path) -> str | None:

@@ -8,8 +8,23 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from seq2see.errors import SettingError
+from seq2see.text.pair import Sides
+
 SPELLED = re.compile(r"([A-Za-z]{2,3})((?:[-_@][A-Za-z0-9]{2,8})*)")
 """Pattern of language codes: `en`, `eng`, `pt_BR`, `zh-Hant-TW`, `sr@latin`."""
+
+
+_CODE: Final = re.compile(r"[A-Za-z0-9]{2,8}(?:[-_@][A-Za-z0-9]{1,8})*")
+"""Pattern of the codes that a user may give, also those of languages that this program does not know."""
+
+
+def checked(given: Sides) -> Sides:
+    """Return the languages that a user gave; raise an error if one is neither a language code nor a name of one."""
+    for option, text in zip(("--source-language", "--target-language"), given, strict=True):
+        if text is not None and not (_CODE.fullmatch(text) or known(text)):
+            raise SettingError(f"{option} {text!r}: not a language code. Give a code such as de, ko or pt-BR")
+    return given
 
 
 def tag(text: str) -> str:

@@ -155,9 +155,7 @@ class Faults:
         more = self.counts[path, fault] - len(lines)
         if more:
             lines.append(f"{more:,} more")
-        if len(lines) == 1:
-            return f"line {lines[0]}"
-        return f"lines {', '.join(lines[:-1])} and {lines[-1]}"
+        return f"line {lines[0]}" if len(lines) == 1 else f"lines {', '.join(lines[:-1])} and {lines[-1]}"
 
 
 # Files
@@ -174,7 +172,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
             yield cast(BinaryIO, stream)
     except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
-        raise CutShortError(f"{path}: not a whole .gz file ({problem})") from None
+        is_other = str(problem).startswith("Not a gzipped")
+        what = "not a gzip file. Is its suffix right?" if is_other else "damaged or cut short. Copy it again"
+        raise CutShortError(f"{path}: {what}") from None
     except OSError as problem:
         raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 

@@ -138,7 +138,7 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
         ("for 800 pairs of 7 characters + 6 symbols", "문장 쌍 800개(평균 7자 + 기호 6개)에 적합"),
         (
             "at most 21 s for 60 steps on this CPU, plus validations, at 900 tokens/s",
-            "이 CPU에서 60스텝에 최대 21 s, 검증 시간 별도(초당 900토큰)",
+            "이 CPU에서 60스텝에 최대 21초, 검증 시간 별도(초당 900토큰)",
         ),
         (
             "a.tsv, lines 1, 2 and 7: not UTF-8. It is probably CP949. Convert it: iconv -f CP949",
@@ -246,3 +246,11 @@ def test_an_unknown_language_is_refused(cli):
 def test_json_stays_as_it_is(cli):
     english, korean = cli("data", "list", "--json").out, cli("data", "list", "--json", "--lang", "ko").out
     assert json.loads(english) == json.loads(korean)
+
+
+@pytest.mark.parametrize(
+    ("english", "expected"),
+    [("0 s", "0초"), ("12 min 34 s", "12분 34초"), ("2 h 5 min", "2시간 5분"), ("3 min", "3분")],
+)
+def test_units_of_time_are_translated(english, expected, korean):
+    assert wording.translated(english) == expected

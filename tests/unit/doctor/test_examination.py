@@ -267,7 +267,7 @@ def test_overlap_with_a_test_set() -> None:
     diagnosis = examine(pairs, test)
     exact, near = found(diagnosis)["overlap"], found(diagnosis)["near overlap"]
     assert (exact.rows, near.rows) == ((5, 6), (7,))
-    assert "2 of its 100 sources are here; rows with the same target: 1" in exact.what
+    assert "2 of the 100 sources of that set are in this corpus, so that" in exact.what
     assert (exact.severity, near.severity) == ("error", "warning")
     assert np.flatnonzero(diagnosis.reasons).tolist() == [5, 6, 7]
     assert examine(pairs, []).findings == ()
@@ -342,8 +342,8 @@ def test_of_many_pairs_some_blocks_are_examined(monkeypatch: pytest.MonkeyPatch)
         other.add(source, target)
     diagnosis = seen.diagnose(other)
     assert diagnosis.rows == 10 * 50 + 20  # the blocks 0, 4, ..., 40, of which the last is not full
-    assert found(diagnosis)["overlap"].what.endswith(
-        "at least 2 of its 3 sources are here; rows with the same target: 2"
+    assert found(diagnosis)["overlap"].what.startswith(
+        "source is also in the validation set: at least 2 of the 3 sources of that set are in the training pairs"
     )
     assert found(diagnosis)["overlap"].severity == "error"
     assert 1000 < found(diagnosis)["shift"].rows[0] < 1450

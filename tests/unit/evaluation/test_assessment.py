@@ -36,7 +36,7 @@ def judged(
     targets: list[str],
     sources: list[str] = WORDS,
     rows: list[dict[str, Any]] = FLAT,
-    commonest: str = "zz",
+    most_frequent: str = "zz",
     unigram_loss: float = 3.0,
     pairs: int = 50_000,
     metric: str = "exact",
@@ -45,7 +45,7 @@ def judged(
     settings = config.resolve({"training": {"metric": metric, "warmup_steps": 100, "learning_rate": 4e-3, **training}})
     references = [[target] for target in targets]
     scores = metrics.score([[text] for text in hypotheses], references)
-    known = Frequencies(commonest, unigram_loss)
+    known = Frequencies(most_frequent, unigram_loss)
     return assessment.assess(scores, hypotheses, sources, references, known, rows, settings, pairs)
 
 
@@ -76,14 +76,14 @@ def test_a_copy_task_that_was_not_learnt() -> None:
 
 
 def test_a_corpus_with_one_target_is_no_failure() -> None:
-    assert judged(["yes"] * 60, ["yes"] * 60, commonest="yes").findings == []
+    assert judged(["yes"] * 60, ["yes"] * 60, most_frequent="yes").findings == []
 
 
-def test_always_the_commonest() -> None:
+def test_always_the_most_frequent() -> None:
     targets = ["yes"] * 40 + ["no"] * 20
-    line, cause = judged(["yes"] * 60, targets, commonest="yes").findings
+    line, cause = judged(["yes"] * 60, targets, most_frequent="yes").findings
     assert line.startswith(
-        "the model is not clearly better than always giving the commonest target: exact match 66.7 against 66.7"
+        "the model is not clearly better than always giving the most frequent target: exact match 66.7 against 66.7"
     )
     assert line.endswith(" on 60 validation pairs")
     assert "seq2see doctor" in cause
@@ -185,7 +185,7 @@ def test_no_false_alarm_of_overfitting(rows: list[dict[str, Any]]) -> None:
 @given(st.lists(st.text(max_size=5), min_size=1, max_size=8), st.data())
 def test_anything_said_about_anything_is_judged(targets: list[str], data: st.DataObject) -> None:
     texts = st.lists(st.text(max_size=5), min_size=len(targets), max_size=len(targets))
-    found = judged(data.draw(texts), targets, sources=data.draw(texts), commonest=targets[0])
+    found = judged(data.draw(texts), targets, sources=data.draw(texts), most_frequent=targets[0])
     assert all(0 <= score <= 100.0001 for scores in found.scores.values() for score in scores.values())
     assert len(found.findings) in (0, 2)
 
@@ -198,7 +198,7 @@ def test_frequencies_of_targets(tmp_path: Path) -> None:
         return stores.write(tmp_path / name, [(a, target) for target in targets], len(letters))
 
     known = assessment.frequencies(made("train", [b, b, a + b]), made("valid", [b]), letters)
-    assert known.commonest == "b"
+    assert known.most_frequent == "b"
     counts = np.array([1, 3, 3]) + 1.0  # a, b, the end; beside them the rest of the vocabulary, once each
     total = counts.sum() + len(letters) - 3
     assert known.unigram_loss == pytest.approx(-np.log(4 / total))

@@ -111,3 +111,13 @@ def test_unknown_format(tmp_path):
         with pytest.raises(SettingError, match=r"unknown picture format '.bmp'"):
             draw(tmp_path / "picture.bmp")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ticks_of_a_flat_curve_differ_and_shares_begin_at_0():
+    rows = [{"step": step, "validation": {"loss": 2.49 + step / 1e4, "exact": 0.0}} for step in (1, 2, 3)]
+    loss, exact, *_ = curves.curves(rows).split("</svg>")
+    ticks = re.findall(r">(2\.49\d*)</text>", loss)
+    assert len(ticks) > 2
+    assert len({*ticks[:-1]}) == len(ticks[:-1])  # the last one is the value beside the curve
+    assert "−" not in exact
+    assert ">-0" not in exact

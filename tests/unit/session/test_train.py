@@ -51,6 +51,19 @@ def test_how_the_columns_of_the_validation_file_are_read_is_said(tmp_path: Path)
     assert sum("valid.tsv: columns after the second are taken as further references" in line for line in said) == 1
 
 
+def test_validation_on_training_pairs_is_recorded(tmp_path: Path) -> None:
+    """The end of the training and its report say that such scores are higher than on new texts."""
+    lines = [(word, word[::-1]) for word in WORDS[:100]]
+    held = [Pair(*line, "") for line in lines[:5]] + [Pair(word, word, "") for word in WORDS[100:105]]
+    found, _ = prepared(tmp_path / "run", lines, held)
+    assert found.facts["validation_pairs_with_training_sources"] == 5
+    assert "5 of 10 sources of the validation set" in finish._seen_in_training(found.facts)
+    few, _ = prepared(tmp_path / "few", lines[:3])
+    assert finish._seen_in_training(few.facts) == "the validation set consists of training pairs"
+    good, _ = prepared(tmp_path / "good", lines)
+    assert finish._seen_in_training(good.facts) == ""
+
+
 def warnings(said: list[str]) -> list[str]:
     return [line for line in said if line.startswith("warning")]
 

@@ -138,7 +138,7 @@ def test_languages_where_all_files_agree() -> None:
     assert corpora.open_corpus(["a.en,a.de", "a.en,a.fr"]).train.languages == Sides("en", None)
     assert corpora.open_corpus(["a.en,a.de", "a.en,a.de"]).train.languages == Sides("en", "de")
     assert corpora.open_corpus("dates").train.languages == Sides()
-    given = Sides("x", "y")
+    given = Sides("xx", "yy")
     assert corpora.open_corpus(["a.en,a.de", "a.en,a.fr"], ReadingOptions(languages=given)).train.languages == given
 
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from seq2see.errors import SettingError
 from seq2see.text import languages
+from seq2see.text.pair import Sides
 
 
 @pytest.mark.parametrize(
@@ -123,3 +125,14 @@ def test_only_the_beginnings_of_lines_are_remembered() -> None:
 )
 def test_utf_16(start: bytes, expected: str | None) -> None:
     assert languages.utf_16(start) == expected
+
+
+@pytest.mark.parametrize("text", ["de", "pt_BR", "zh-Hant-TW", "sr@latin", "phonemes", "en-x-1990", "German", "독일어"])
+def test_a_user_may_give_codes_and_names_of_languages(text: str) -> None:
+    assert languages.checked(Sides(text, None)) == Sides(text, None)
+
+
+@pytest.mark.parametrize("text", ["", "x", "xx yy", "!!", "../../x", "de-", "a/b"])
+def test_other_texts_are_no_languages(text: str) -> None:
+    with pytest.raises(SettingError, match=r"--target-language .*: not a language code"):
+        languages.checked(Sides("en", text))

@@ -146,6 +146,10 @@ class TestColumns:
         assert complaint("corpus.tsv", references=True).endswith("(source<TAB>target)")
 
     def test_one_column_with_a_comma(self) -> None:
+        assert complaint(write("none.tsv", "IN: jump OUT: JUMP\n\nIN: run OUT: RUN\n")) == (
+            "none.tsv, lines 1 and 3: 1 column, expected 2 (source<TAB>target). "
+            "No line has a tab: replace what separates source and target by a tab"
+        )
         expected = "corpus.tsv, line 2: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?"
         assert complaint(write("corpus.tsv", "a\tb\nc,d\n")) == expected
 
@@ -325,7 +329,8 @@ class TestParallel:
         write("train.en", "x\n" * sources)
         write("train.ko", "y\n" * targets)
         assert complaint("train.en,train.ko") == (
-            f"train.en has {sources} lines, train.ko has {targets}: parallel files must have the same number of lines"
+            f"train.en has {sources} lines, train.ko has {targets}: parallel files must have the same number of lines. "
+            "Find the place: seq2see doctor train.en,train.ko"
         )
 
     def test_tabs_are_text(self) -> None:
@@ -401,7 +406,7 @@ class TestBytes:
     def test_truncated_gz(self) -> None:
         whole = gzip.compress(b"a\tb\n" * 1_000)
         Path("x.tsv.gz").write_bytes(whole[:-12])
-        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a whole .gz file (")
+        assert complaint("x.tsv.gz").startswith("x.tsv.gz: damaged or cut short")
 
     def test_damaged_gz(self) -> None:
         whole = bytearray(gzip.compress(b"".join(b"%d\tb\n" % number for number in range(1_000))))
@@ -411,7 +416,7 @@ class TestBytes:
 
     def test_plain_text_called_gz(self) -> None:
         Path("x.tsv.gz").write_text("a\tb\n")
-        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a whole .gz file (Not a gzipped file")
+        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a gzip file")
 
     def test_gz_called_plain(self) -> None:
         Path("x.tsv").write_bytes(gzip.compress(b"a\tb\n"))
@@ -507,18 +512,18 @@ class TestChosenColumns:
     def test_no_such_column(self) -> None:
         assert complaint(self.table("csv"), columns=Sides("text on", "3")) == (
             "x.csv: no column 'text on' (--source-column). Did you mean 'Text one'? "
-            "The columns are id, Text one, Réponse, note; their numbers count from 1"
+            "The columns are 'id', 'Text one', 'Réponse', 'note'; their numbers count from 1"
         )
         assert complaint("x.csv", columns=Sides("1", "9")) == (
             "x.csv: no column '9' (--target-column). "
-            "The columns are id, Text one, Réponse, note; their numbers count from 1"
+            "The columns are 'id', 'Text one', 'Réponse', 'note'; their numbers count from 1"
         )
         for number in ("0", "-1", ""):
             assert "no column" in complaint("x.csv", columns=Sides(number, "1"))
 
     def test_only_one_or_twice_the_same(self) -> None:
         assert complaint(self.table("csv"), columns=Sides("2", None)) == (
-            "x.csv: 4 columns (id, Text one, Réponse, note): give --target-column, too"
+            "x.csv: 4 columns ('id', 'Text one', 'Réponse', 'note'): give --target-column, too"
         )
         assert complaint("x.csv", columns=Sides("2", "Text one")) == (
             "x.csv: column 'Text one' cannot be both source and target"
@@ -580,7 +585,7 @@ class TestKnownColumns:
     def test_languages_choose_and_turn_around(self) -> None:
         write("x.csv", "en,de,fr\na,b,c\n")
         assert complaint("x.csv") == (
-            "x.csv: 3 languages, en, de, fr. Choose two, for example: --source-column en --target-column de"
+            "x.csv: 3 languages, 'en', 'de', 'fr'. Choose two, for example: --source-column en --target-column de"
         )
         assert sides(Pairs("x.csv", ReadingOptions(columns=Sides("en", "de")))) == [("a", "b")], "as the message says"
         assert sides(Pairs("x.csv", ReadingOptions(columns=Sides("3", "1")))) == [("c", "a")]
@@ -600,8 +605,8 @@ class TestKnownColumns:
 
     def test_others_are_an_error_that_shows_the_way(self) -> None:
         assert complaint(write("x.csv", "id,text,class\n1,a,b\n")) == (
-            "x.csv, line 1: 3 columns, expected 2 (source,target). To choose among id, text, class, "
-            "add for example: --source-column text --target-column class"
+            "x.csv, line 1: 3 columns, expected 2 (source,target). The first row is 'id', 'text', 'class'. "
+            "To choose, add for example: --source-column text --target-column class"
         )
         assert complaint(write("x.tsv", "Hello there\tyou\t7\n")).endswith(
             "--source-column 1 --target-column 2 (or, if the first line is a header, the names in it)"
@@ -703,7 +708,7 @@ class TestJsonFields:
         write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
         assert complaint("x.jsonl", columns=Sides("qestion", "answer")).startswith(
             "x.jsonl, line 1: no text in 'qestion'; x.jsonl, line 2: no text in 'qestion' and 'answer'. "
-            "Did you mean 'question'? There are question, answer."
+            "Did you mean 'question'? There are 'question', 'answer'."
         )
         assert "line 1: no text" in complaint(write("y.jsonl", "7\n"), columns=Sides("a", "b"))
 
@@ -729,12 +734,14 @@ class TestJsonFields:
         write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
         assert complaint("x.jsonl").startswith("x.jsonl, line 2: no text in 'answer'.")
         message = complaint(write("y.jsonl", '{"en": "a", "de": "b", "fr": "c"}\n'))
-        assert message.endswith("To choose among en, de, fr, add for example: --source-column en --target-column de")
+        assert message.endswith(
+            "To choose among 'en', 'de', 'fr', add for example: --source-column en --target-column de"
+        )
 
     def test_fields_are_named_and_the_options_to_choose(self) -> None:
         shape = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
         assert complaint(write("x.jsonl", '{"frage": "a", "antwort": "b", "n": 1}\n')) == (
-            f"x.jsonl, line 1: {shape}. To choose among frage, antwort, "
+            f"x.jsonl, line 1: {shape}. To choose among 'frage', 'antwort', "
             "add for example: --source-column frage --target-column antwort"
         )
         assert complaint(write("y.jsonl", '{"id": "7", "translation": {"en": "a", "de": "b"}}\n')).endswith(
