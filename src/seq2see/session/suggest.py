@@ -35,9 +35,7 @@ class Rule(NamedTuple):
     """Settings for one amount of data."""
 
     amount: float
-    """Amount of data to which the rule applies: geometric mean of the number of pairs and the number of tokens
-    (`tokens_of`).
-    """
+    """Amount of data of the rule: geometric mean of the number of pairs and the number of tokens (`tokens_of`)."""
     width: float
     layers: float
     """Number of layers of the encoder, and also of the decoder."""
@@ -55,8 +53,10 @@ class Rule(NamedTuple):
 
 SENTENCES = (
     # amount, width, layers, dropout, R-Drop, decay, learning rate, batch, trained, alignment
-    Rule(1e3, 96, 2, 0.3, 0.0, 0.0, 5e-3, 2048, 3e6, 0.05),
-    Rule(1.5e4, 96, 2, 0.3, 0.0, 0.0, 5e-3, 4096, 8.2e6, 0.05),
+    Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 3.5e-3, 512, 1.2e6, 0.1),
+    Rule(3e3, 96, 2, 0.3, 2.0, 0.5, 3.5e-3, 512, 3e6, 0.1),
+    Rule(1e4, 112, 3, 0.3, 2.0, 0.4, 3.1e-3, 1344, 6.2e6, 0.1),  # 3,000 messages of three words: Debian
+    Rule(2e4, 128, 3, 0.3, 1.5, 0.2, 3e-3, 3456, 1.08e7, 0.05),  # 3,000 captions, and smooth up to the next row
     Rule(3.8e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.08e7, 0.05),  # 11,823 questions and answers
     Rule(6.4e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.4e7, 0.05),  # 10,000 captions
     Rule(1.87e5, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 5.94e7, 0.05),  # 29,000 captions: Multi30k

@@ -504,7 +504,8 @@ def test_what_the_user_set_is_theirs() -> None:
     suggestion = suggest.suggest(surveyed("sentences"))
     overlay = {"model": {"dropout": 0.2, "d_model": 64}, "training": {"metric": "bleu"}}
     made = rows(config.resolve(suggestion.settings, overlay), suggestion.reasons, config.keys(overlay))
-    assert (made["dropout"].value, made["dropout"].why, made["dropout"].yours) == ("0.2", "", ["model.dropout"])
+    assert made["dropout"].value == "0.2; R-Drop 1.5 (consistency loss); weight decay 0.3"
+    assert (made["dropout"].why, made["dropout"].yours) == ("", ["model.dropout"])
     assert made["model"].settings["model.d_model"] == 64
     shown = {line.split()[0]: line for line in table(list(made.values()))}
     assert shown["dropout"].endswith(" set by you: dropout")
