@@ -142,11 +142,14 @@ def test_every_small_corpus_has_pairs_to_train_and_to_validate_on(tmp_path: Path
     from seq2see.session import train
     from seq2see.session.request import Request
     from seq2see.text.corpora import open_corpus
+    from seq2see.text.rows import ReadingOptions
 
     path = tmp_path / "few.tsv"
     path.write_text("".join(f"{word}{number}\tx{number}\n" for number in range(count)))
     overlays = [parse_assignments(SETTINGS)]
-    request = Request(path, tmp_path / "run", None, overlays, {}, False, False, False, None, lambda event: None)
+    request = Request(
+        path, tmp_path / "run", None, overlays, ReadingOptions(), False, False, False, None, lambda event: None
+    )
     prepared, _ = train.make_folder(request, open_corpus(str(path)), None, None, torch.device("cpu"))
     assert len(prepared.train) >= 1
     assert len(prepared.valid) >= 1

@@ -210,7 +210,7 @@ def _train(
     before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
     warning = end = None
     # At a limit, the loop repeats the average of the last checkpoints, which an interruption may have prevented.
-    if before.step < until or before.limit_reached(training) is not None:
+    if before.step < until or loop.limit_reached(before, training) is not None:
         stop = _Pause()
         micro_tokens = prepare.choose_micro_tokens(prepared, before, device, lambda event: None)
         journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))

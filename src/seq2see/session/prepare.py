@@ -75,7 +75,7 @@ def reporter(request: Request) -> Callable[[str], None]:
 
 def open_corpus(request: Request) -> Corpus:
     """Open the requested training pairs; download the corpus if it is not in the cache."""
-    return corpora.open_corpus(request.pairs, request.reading_options, request.watch)
+    return corpora.open_corpus(request.pairs, request.reading, request.watch)
 
 
 def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
@@ -86,7 +86,7 @@ def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
         return corpus.valid
     if str(request.valid).startswith("-"):
         raise SettingError(f"--valid {request.valid}: expected pairs, or how many to hold out, such as 500 or 2%")
-    return corpora.for_validation(str(request.valid), request.reading_options, request.watch)
+    return corpora.for_validation(str(request.valid), request.reading, request.watch)
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
@@ -331,7 +331,8 @@ def _write_training(
                 yield with_tag(pair)
 
     met: set[str] = set()
-    pairs = noting_sources(training() if base is None else base.noting_sources(training()), given, met)
+    pairs = training() if base is None else base.noting_sources(training())
+    pairs = noting_sources(pairs, given, met) if given else pairs
     train, too_long = store.write_tokenised(folder, "train", pairs, tokenizers, limit, corpus.name)
     kept_out, also_too_long = store.short_enough(kept_out, tokenizers, limit)
     return train, kept_out, too_long + also_too_long, met

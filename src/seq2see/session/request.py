@@ -117,7 +117,7 @@ class Request:
     valid: str | Path | float | None
     overlays: list[Overlay]
     """Settings that the user gave by preset, file or option; later ones override earlier ones."""
-    reading: ReadingKeywords
+    reading: ReadingOptions
     tag: bool
     resume: bool
     force: bool
@@ -129,15 +129,6 @@ class Request:
     """
     call: Call = operator.call
     """Function that calls the training of tokenizers and the aligner, in another process where that saves time."""
-
-    @property
-    def reading_options(self) -> ReadingOptions:
-        """Return how the files are read."""
-        options = self.reading
-        given = (options.get("source_column"), options.get("target_column"))
-        columns = Sides(*(None if each is None else str(each) for each in given))
-        languages = Sides(options.get("source_language"), options.get("target_language"))
-        return ReadingOptions(options.get("format"), columns, languages)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from seq2see.session.request import Interrupted, Prepared, Request
 from seq2see.text import corpora
 from seq2see.text.corpora import Pairs
 from seq2see.tokens.store import Store, Tokenizers
-from seq2see.training import checkpoint
+from seq2see.training import checkpoint, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.events import INTERRUPTED, Finished
 
@@ -170,7 +170,7 @@ def is_finished(folder: Path, prepared: Prepared) -> bool:
         return False
     newest = checkpoint.newest(folder / "checkpoints")
     if newest is not None:
-        return checkpoint.read_progress(newest).limit_reached(prepared.settings.training) is not None
+        return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
     if not (folder / "model.safetensors").exists():
         return False
     if prepared.settings.training != config.read_settings(folder).training:

@@ -45,7 +45,8 @@ from seq2see.session.request import (
 from seq2see.session.survey import examine, problems, survey_corpus, to_hold_out
 from seq2see.text import corpora, rows
 from seq2see.text.corpora import Corpus, Parts
-from seq2see.text.pair import Pair
+from seq2see.text.pair import Pair, Sides
+from seq2see.text.rows import ReadingOptions
 from seq2see.tokens import aligner
 from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import checkpoint, graphs, loop
@@ -110,13 +111,22 @@ def train(
     if watch is None:
         watch = notebook_progress() if "IPython" in sys.modules else lambda event: None
     request = Request(
-        pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, watch, tune
+        pairs, folder, valid, overlays, _options(reading), reading.get("tag", False), resume, force, base, watch, tune
     )
     if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)
     with ranks.joined() as group:  # torchrun has started this process and perhaps others
         ranks.check_restarts(resume, force)
         return start(request, group)
+
+
+def _options(reading: ReadingKeywords) -> ReadingOptions:
+    """Return how files are read."""
+    columns = (reading.get("source_column"), reading.get("target_column"))
+    languages = Sides(reading.get("source_language"), reading.get("target_language"))
+    return ReadingOptions(
+        reading.get("format"), Sides(*(None if each is None else str(each) for each in columns)), languages
+    )
 
 
 def start(request: Request, group: Group) -> Run:

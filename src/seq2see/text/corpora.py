@@ -51,7 +51,7 @@ class Pairs:
         self.columns = options.columns
         self.name = rows.name_of_files(self.paths)
         self.dropped = 0
-        self._given = languages.checked(options.languages)
+        self._given = languages.checked(options.languages) if any(options.languages) else options.languages
         self._bound = bound
         self._told = Told()
         if len(self.paths) == 1 and options.format not in (None, self.format):

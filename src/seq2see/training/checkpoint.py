@@ -20,7 +20,6 @@ from zlib import crc32
 from torch import Tensor, nn
 
 from seq2see import bundle, storage
-from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError
 from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
@@ -65,20 +64,6 @@ class Progress:
     """
     device: str = ""
     """Type of the device on which `micro_tokens` was used: "cpu" or "cuda"; empty if it is not known."""
-
-    def limit_reached(self, settings: Training) -> str | None:
-        """Return which limit is reached (steps, minutes, or patience), as a text; None if training should continue."""
-        if self.step > settings.max_steps:
-            return f"the limit of {settings.max_steps:,} steps is below the {self.step:,} steps done before"
-        if self.step == settings.max_steps:
-            return f"all {settings.max_steps:,} steps done"
-        if settings.max_minutes and self.seconds >= 60 * settings.max_minutes:
-            return f"{settings.max_minutes:g} min are over"
-        if settings.patience and self.stale >= settings.patience:
-            if _is_perfect(self.best, settings.metric in LOWER_IS_BETTER):
-                return f"no better {settings.metric} is possible"
-            return f"no better {settings.metric} in {self.stale:g} validations"
-        return None
 
     def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
         """Return whether these scores are better than the best so far: by `metric`, and if that is equal, by the
@@ -134,12 +119,12 @@ class Progress:
         loss = scores.get("loss", math.nan)
         found = None if math.isnan(loss) else loss
         score = scores[metric]
-        is_repeated = score == self.best and _is_perfect(score, lower_is_better)
+        is_repeated = score == self.best and is_perfect(score, lower_is_better)
         stale = self.stale + min(1, translated / SOLVED) if is_repeated else 0
         return replace(self, best=scores[metric], best_loss=found, best_step=self.step, stale=stale)
 
 
-def _is_perfect(score: float | None, lower_is_better: bool) -> bool:
+def is_perfect(score: float | None, lower_is_better: bool) -> bool:
     """Return whether a score cannot be better; sacreBLEU's best is slightly more than 100."""
     return score is not None and (score <= 0 if lower_is_better else score >= 100)
 

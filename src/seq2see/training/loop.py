@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.bundle import load_weights, save_weights
-from seq2see.config import Training
+from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError
 from seq2see.machine import ALONE, Group, Stopped, is_out_of_memory, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
@@ -310,7 +310,7 @@ class _Loop:
         if minutes := self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))
             self.time_share = progress.seconds / (60 * minutes)
-        return progress.limit_reached(self.settings)
+        return limit_reached(progress, self.settings)
 
 
 @contextlib.contextmanager
@@ -437,6 +437,21 @@ def in_bfloat16(settings: Training, device: torch.device) -> bool:
     return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 
+def limit_reached(progress: Progress, settings: Training) -> str | None:
+    """Return which limit is reached (steps, minutes, or patience), as a text; None if training should continue."""
+    if progress.step > settings.max_steps:
+        return f"the limit of {settings.max_steps:,} steps is below the {progress.step:,} steps done before"
+    if progress.step == settings.max_steps:
+        return f"all {settings.max_steps:,} steps done"
+    if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
+        return f"{settings.max_minutes:g} min are over"
+    if settings.patience and progress.stale >= settings.patience:
+        if checkpoint.is_perfect(progress.best, settings.metric in LOWER_IS_BETTER):
+            return f"no better {settings.metric} is possible"
+        return f"no better {settings.metric} in {progress.stale:g} validations"
+    return None
+
+
 def _chosen_by_first(group: Group, choose: Callable[[], Path | None]) -> Path | None:
     """Return the path that the first rank chooses, because other ranks may see files on a shared disk later."""
     path = group.run_on_first(lambda: None if (found := choose()) is None else str(found))
@@ -470,12 +485,8 @@ class _Meter:
 
     def note(self, progress: Progress) -> Progress:
         """Return the progress with the present time and sums, with which a resumed run continues the log."""
-        return replace(
-            progress,
-            seconds=self.elapsed(),
-            sums=tuple(self._sums.tolist()),
-            skipped=int(self._in_a_row),
-        )
+        sums, skipped = tuple(self._sums.tolist()), int(self._in_a_row)
+        return replace(progress, seconds=self.elapsed(), sums=sums, skipped=skipped)
 
     def read(self, step: int, epoch: int, gradient_norm: float, rate: float) -> Trained:
         total, plain, count, skipped = self._sums.tolist()

@@ -16,12 +16,15 @@ from seq2see.session import fine_tuning
 from seq2see.session.fine_tuning import Base
 from seq2see.session.request import Request
 from seq2see.text.pair import Sides
+from seq2see.text.rows import ReadingOptions
 from seq2see.training import schedule
 
 
 def open_base(folder: Path) -> Base:
     out = folder.parent / "fine-tuned"
-    return fine_tuning.open_base(Request("pairs.tsv", out, None, [], {}, False, False, False, folder, lambda _: None))
+    return fine_tuning.open_base(
+        Request("pairs.tsv", out, None, [], ReadingOptions(), False, False, False, folder, lambda _: None)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,9 @@ def test_the_limit_of_outputs_allows_what_the_user_chose(
     settings["training"] = {**TINY["training"], "max_steps": 1}
     chosen = settle(tmp_path, pairs, settings)
     corpus = corpora.open_corpus(str(tmp_path / "pairs.tsv"), ReadingOptions(), lambda event: None)
-    request = Request(tmp_path / "pairs.tsv", tmp_path, None, [settings], {}, False, False, False, None, print)
+    request = Request(
+        tmp_path / "pairs.tsv", tmp_path, None, [settings], ReadingOptions(), False, False, False, None, print
+    )
     prepare.write_corpus(tmp_path, corpus, chosen, [], request, None)
     found = config.read_settings(tmp_path).decoding
     assert {key: getattr(found, key) for key in decoding} == decoding

@@ -19,6 +19,7 @@ from seq2see.session.survey import examine, survey_corpus
 from seq2see.storage import read_manifest, write_manifest
 from seq2see.text.corpora import for_validation, open_corpus
 from seq2see.text.pair import Pair
+from seq2see.text.rows import ReadingOptions
 
 WORDS = random_words(1200, 5)
 LIMIT: Overlay = {"data": {"max_length": 64}}
@@ -37,7 +38,9 @@ def prepared(
         if isinstance(event, Said):
             said.append(event.line)
 
-    request = Request(path, folder / "run", None, [LIMIT, more or {}], {}, False, False, False, None, watch)
+    request = Request(
+        path, folder / "run", None, [LIMIT, more or {}], ReadingOptions(), False, False, False, None, watch
+    )
     found, _ = train.make_folder(request, open_corpus(str(path)), valid, None, torch.device("cpu"))
     return found, said
 
