@@ -106,6 +106,11 @@ def longer(ratio: float) -> float:
     return 1 + LONGER * min(1.0, ratio / MOST)
 
 
+def copies(ratio: float) -> int:
+    """Return how many times each real pair is repeated among artificial pairs, of which there are `ratio` for each."""
+    return max(1, math.ceil(ratio))
+
+
 class Hallucination:
     """Makes artificial pairs, with random letters of the stretches that the training pairs have in common.
 
@@ -165,7 +170,7 @@ class Hallucination:
         """
         for number, pair in enumerate(pairs):
             wanted = int(ratio * (number + 1)) - int(ratio * number)
-            yield from [pair] * max(1, math.ceil(ratio))
+            yield from [pair] * copies(ratio)
             if wanted:
                 yield from self.make(pair, wanted)
 

@@ -110,7 +110,7 @@ def suggest(
     rules = SENTENCES if language else EXACT
     rule = between(rules, math.sqrt(corpus.pairs * text))
     rule = rule._replace(trained=rule.trained * (hallucination.longer(artificial) if artificial else 1))
-    stored = text * (artificial + max(1, math.ceil(artificial)))  # pairs are repeated as often as they get others
+    stored = text * (artificial + hallucination.copies(artificial) if artificial else 1)
     settings = {
         "data": {**tokens.settings, "hallucination": tokens.hallucination},
         "model": {**_model(rule), "tie": "all" if used["shared"] else "decoder"},
